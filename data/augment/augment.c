@@ -43,32 +43,30 @@ static inline void put_number(void *out, size_t size, uint32_t bits)
     else *(uint8_t *)out = (uint8_t)bits;
 }
 
-/* `count` pixels of `c` channels, taken every `step` pixels (1 or -1). */
-struct pixels {
-    const uint8_t *from;
-    int step, count, c;
-};
-
-/* Inlined into callers that know `c`, `step` and `size`, so that each has a tight loop. */
+/* Inlined into callers that know `c`, `step` and `size`, so that each has a tight loop, in which nothing that
+ * is written can be the table. */
 static inline __attribute__((always_inline)) void
-paint_pixels(const struct augment_table *table, size_t size, struct pixels p, char *out)
+paint_pixels(const struct augment_table *table, size_t size, struct pixel_row p, char *restrict out)
 {
-    for (int x = 0; x < p.count; x++, p.from += p.step * p.c, out += (size_t)p.c * size)
+    uint32_t (*restrict bits)[256] = table->bits;
+    const uint8_t *restrict from = p.from;
+    for (int x = 0; x < p.count; x++, from += p.step * p.c, out += (size_t)p.c * size)
         for (int k = 0; k < p.c; k++)
-            put_number(out + (size_t)k * size, size, size == 1 ? p.from[k] : table->bits[k][p.from[k]]);
+            put_number(out + (size_t)k * size, size, size == 1 ? from[k] : bits[k][from[k]]);
 }
 
 static inline __attribute__((always_inline)) void
-paint_sized(const struct augment_table *table, size_t size, struct pixels p, char *out)
+paint_sized(const struct augment_table *table, size_t size, struct pixel_row p, char *out)
 {
-    if (p.c == 1 && p.step == 1) paint_pixels(table, size, (struct pixels){p.from, 1, p.count, 1}, out);
-    else if (p.c == 1) paint_pixels(table, size, (struct pixels){p.from, -1, p.count, 1}, out);
-    else if (p.c == 3 && p.step == 1) paint_pixels(table, size, (struct pixels){p.from, 1, p.count, 3}, out);
-    else if (p.c == 3) paint_pixels(table, size, (struct pixels){p.from, -1, p.count, 3}, out);
+    bool on = p.step == 1;
+    if (p.c == 1 && on) paint_pixels(table, size, (struct pixel_row){p.from, 1, p.count, 1}, out);
+    else if (p.c == 1) paint_pixels(table, size, (struct pixel_row){p.from, -1, p.count, 1}, out);
+    else if (p.c == 3 && on) paint_pixels(table, size, (struct pixel_row){p.from, 1, p.count, 3}, out);
+    else if (p.c == 3) paint_pixels(table, size, (struct pixel_row){p.from, -1, p.count, 3}, out);
     else paint_pixels(table, size, p, out);
 }
 
-static void paint(const struct augment_table *table, struct pixels pixels, char *out)
+void augment_paint(const struct augment_table *table, struct pixel_row pixels, void *out)
 {
     if (table->dtype == F32) paint_sized(table, 4, pixels, out);
     else if (table->dtype == U8) paint_sized(table, 1, pixels, out);
@@ -95,7 +93,7 @@ static void paint_border(const struct augment_table *table, const struct window_
         int from = image_record_pixel(x, image->w, row->reflect);
         bool seen = row->pixels && from >= 0 && from < image->w;
         const uint8_t *pixel = seen ? row->pixels + (size_t)from * (size_t)image->c : black;
-        paint(table, (struct pixels){pixel, 1, 1, image->c}, out);
+        augment_paint(table, (struct pixel_row){pixel, 1, 1, image->c}, out);
     }
 }
 
@@ -113,7 +111,7 @@ static void paint_row(const struct augment_table *table, const struct window_row
     paint_border(table, row, first, step, before, out);
     if (inside > 0) {
         const uint8_t *from = row->pixels + (size_t)(first + step * before) * (size_t)image->c;
-        paint(table, (struct pixels){from, step, inside, image->c}, out + (size_t)before * bytes);
+        augment_paint(table, (struct pixel_row){from, step, inside, image->c}, out + (size_t)before * bytes);
     }
     int after = before + inside;
     paint_border(table, row, first + step * after, step, window.w - after, out + (size_t)after * bytes);

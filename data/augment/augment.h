@@ -61,6 +61,13 @@ static inline size_t augment_table_bytes(int channels)
     return (size_t)channels * sizeof *((struct augment_table *)NULL)->bits;
 }
 
+/* Writes `count` pixels of `c` channels, taken every `step` pixels (1 or -1), in the table's type. */
+struct pixel_row {
+    const uint8_t *from;
+    int step, count, c;
+};
+void augment_paint(const struct augment_table *table, struct pixel_row pixels, void *out);
+
 /* Images that are kept between calls to reuse their memory. */
 struct scratch {
     struct image resized, picture, copy;

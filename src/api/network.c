@@ -18,6 +18,7 @@ struct engine {
     struct step step;            /* to the outputs */
     struct layer_output output;  /* else this */
     struct classifier_loader loader;
+    struct tiling *tiling;
 };
 
 #define NODE_PIXELS (-2)
@@ -38,6 +39,7 @@ static const struct step *step_of(const struct engine *engine)
 static void engine_close(struct engine *engine)
 {
     classifier_loader_close(&engine->loader);
+    tiling_close(engine->tiling);
     layer_output_close(&engine->output);
     step_close(&engine->step);
     free(engine);
@@ -158,6 +160,7 @@ static enum status engine_open(struct network *network, struct engine *engine)
     }
     if (engine->node <= NODE_PIXELS) {
         engine->session.keeps_probabilities = engine->node == NODE_PROBABILITIES;
+        engine->session.tile_batch = engine->batch;
         TRY(step_fit_tiles(&engine->session, false));
     }
     if (engine->node >= 0)
@@ -171,11 +174,13 @@ static enum status engine_open(struct network *network, struct engine *engine)
     return OK;
 }
 
-/* The smallest batch that no more than half of is empty; tiles have their own. */
+/* The smallest batch that no more than half of is empty. With a limit there is one for all tiles, whose
+ * memory is known to suffice. */
 static int batch_for(const struct network *network, int node, int64_t count)
 {
-    int batch = network->batch;
-    if (node <= NODE_PIXELS) return 1;
+    bool tiled = node <= NODE_PIXELS;
+    int batch = tiled ? tiles_of(&network->trained.session).batch : network->batch;
+    if (tiled && network->settings.memory.limit > 0) return batch;
     while (batch > 1 && 2 * count <= batch) batch = batch > ENGINE_STEP ? batch / ENGINE_STEP : 1;
     return batch;
 }
@@ -219,9 +224,11 @@ enum status network_run(struct network *network, int node, const struct listed_i
 enum status network_label_pixels(struct network *network, const struct network_pixels *pixels)
 {
     struct engine *engine;
-    TRY(engine_find(network, pixels->probabilities ? NODE_PROBABILITIES : NODE_PIXELS, 1, &engine));
-    const struct tiling_options tiles = {.session = &engine->session, .step = &engine->step,
+    int64_t tiles = tiling_count(&network->trained.session, pixels->images, pixels->count);
+    if (pixels->mirrored || network->settings.augment.val_flip) tiles *= 2;
+    TRY(engine_find(network, pixels->probabilities ? NODE_PROBABILITIES : NODE_PIXELS, tiles, &engine));
+    const struct tiling_options options = {.session = &engine->session, .step = &engine->step,
                                          .mirrored = pixels->mirrored};
     const struct tiling_list list = {pixels->images, pixels->count, NULL, pixels->take, pixels->context};
-    return tiling_run_list(&tiles, &list);
+    return tiling_run_list(&options, &list, &engine->tiling);
 }

@@ -274,7 +274,7 @@ static enum status predict_images(struct mask_predictor *predictor, const struct
                                          .mirrored = cmd_value(predictor->cmd, "flip")};
     const struct tiling_list list = {predictor->images->images, predictor->images->count, is_stopped,
                                      take_image, predictor};
-    enum status status = tiling_run_list(&tiles, &list);
+    enum status status = tiling_run_list(&tiles, &list, NULL);
     return predictor->status != OK ? predictor->status : status;
 }
 

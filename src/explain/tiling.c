@@ -1,5 +1,6 @@
 #include "explain/tiling.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -290,16 +291,16 @@ static void cut_row_deep(const struct tiling *tiling, const struct tiling_tile *
 static void cut_row(const struct tiling *tiling, const struct tiling_tile *tile, int row, void *to)
 {
     const struct image *image = &tile->image->image;
-    int c = image->c, w = tiling->tiles.w;
-    const uint8_t *from = image->pixels + (size_t)blend_reflect(tile->y + row, image->h) * (size_t)image->w *
-                          (size_t)c;
-    for (int column = 0; column < w; column++) {
-        int x = blend_reflect(tile->x + (tile->mirrored ? w - 1 - column : column), image->w);
-        for (int k = 0; k < c; k++) {
-            uint32_t bits = tiling->table.bits[k][from[(size_t)x * (size_t)c + (size_t)k]];
-            if (tiling->table.dtype == F32) ((uint32_t *)to)[column * c + k] = bits;
-            else ((uint16_t *)to)[column * c + k] = (uint16_t)bits;
-        }
+    int c = image->c, w = tiling->tiles.w, step = tile->mirrored ? -1 : 1;
+    int first = tile->x + (tile->mirrored ? w - 1 : 0), y = blend_reflect(tile->y + row, image->h);
+    size_t bytes = (size_t)c * dtype_bytes(tiling->table.dtype);
+    const uint8_t *from = image->pixels + (size_t)y * (size_t)image->w * (size_t)c;
+    for (int column = 0, count; column < w; column += count) {
+        int x = first + step * column, at = blend_reflect(x, image->w);
+        int inside = at != x ? 1 : step > 0 ? image->w - x : x + 1;
+        count = inside < w - column ? inside : w - column;
+        augment_paint(&tiling->table, (struct pixel_row){from + (size_t)at * (size_t)c, step, count, c},
+                      (char *)to + (size_t)column * bytes);
     }
 }
 
@@ -516,28 +517,56 @@ enum status tiling_run(struct tiling *tiling, struct whole_images *images)
     return status;
 }
 
-enum status tiling_run_list(const struct tiling_options *options, const struct tiling_list *list)
+int64_t tiling_count(const struct session *session, const struct listed_image *images, int64_t count)
+{
+    const struct tiles tiles = tiles_of(session);
+    const struct image_size resize = session->data.augment.val_resize;
+    int64_t sum = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const struct listed_pixels *pixels = images[i].pixels;
+        if (!pixels) return INT_MAX;
+        struct image_size size = {pixels->h, pixels->w};
+        if (resize.h > 0) size = image_size_covering(size, resize);
+        sum += (int64_t)blend_count(size.h, tiles.h, tiles.overlap) *
+               blend_count(size.w, tiles.w, tiles.overlap);
+    }
+    return sum;
+}
+
+/* Other steps may have used the memory that one lends. */
+static enum status open_or_renew(const struct tiling_options *options, struct tiling **tiling)
+{
+    if (!*tiling) return tiling_open(options, tiling);
+    (*tiling)->options = *options;
+    return (*tiling)->lent ? band_open(*tiling) : OK;
+}
+
+enum status tiling_run_list(const struct tiling_options *options, const struct tiling_list *list,
+                            struct tiling **kept)
 {
     const struct session *session = options->session;
     struct tiling_options own = *options;
     struct dataset *dataset = memory_new(1, sizeof *dataset);
     struct whole_images *whole = NULL;
-    struct tiling *tiling = NULL;
+    struct tiling *tiling = kept ? *kept : NULL;
+    int threads = session_workers(session);
     own.mirrored = own.mirrored || session->settings->augment.val_flip;
     image_list_open(list->images, list->count, session_image_options(session), dataset);
     const struct whole_images_options reading = {
         .dataset = dataset, .count = dataset->count, .ranks = 1, .resize = session->data.augment.val_resize,
         .interpolation = session->data.augment.interpolation,
         .outputs = session->keeps_probabilities ? session->data.classes : 0,
-        .threads = session_workers(session), .timeout = session->settings->loader.timeout, .stop = list->stop,
+        .threads = threads < list->count ? threads : (int)list->count,
+        .timeout = session->settings->loader.timeout, .stop = list->stop,
         .take = list->take, .context = list->context,
     };
     enum status status = whole_images_open(&reading, &whole);
-    if (status == OK) status = tiling_open(&own, &tiling);
+    if (status == OK) status = open_or_renew(&own, &tiling);
     if (status == OK) status = tiling_run(tiling, whole);
     enum status closed = whole_images_close(whole);
     if (status == OK) status = closed;
-    tiling_close(tiling);
+    if (status != OK || !kept) tiling_close(tiling), tiling = NULL;
+    if (kept) *kept = tiling;
     if (dataset->held) return status;
     dataset_close(dataset);
     free(dataset);

@@ -34,5 +34,10 @@ struct tiling_list {
 };
 
 /* Opens all, evaluates the images, averaged with their mirror images also if augment.val_flip says so, and
- * closes all. */
-enum status tiling_run_list(const struct tiling_options *options, const struct tiling_list *list);
+ * closes all. `*kept`: a tiling for later lists with the same session and step, opened if it is NULL, which a
+ * failure closes; `kept` NULL: there is none. */
+enum status tiling_run_list(const struct tiling_options *options, const struct tiling_list *list,
+                            struct tiling **kept);
+
+/* Tiles of all these images, in one view; INT_MAX if files are yet to tell their sizes. */
+int64_t tiling_count(const struct session *session, const struct listed_image *images, int64_t count);
