@@ -1,5 +1,6 @@
 check_PROGRAMS += tests/ranks/test_launcher
-dist_check_SCRIPTS += tests/ranks/test_gpus.sh tests/ranks/test_gpus_faults.sh \
+dist_check_SCRIPTS += tests/ranks/test_gpus.sh tests/ranks/test_gpus_faults.sh tests/ranks/test_gpus_hosts.sh \
+	tests/ranks/test_gpus_networks.sh \
 	tests/ranks/test_ranks_stages.sh tests/ranks/test_ranks_tcp.sh tests/ranks/test_ranks_train.sh \
 	tests/ranks/test_ranks_faults.sh \
 	tests/ranks/test_ranks_torture.sh tests/ranks/test_ranks_mpi.sh

@@ -54,40 +54,4 @@ ok "... to the same bits" same done alone
 synced() { train "$1" -s run.max_steps=12 -s train.accumulate=1 -s parallel.gpus=2 -s train.sync_bn=yes; }
 twice() { synced once && synced again && same once again; }
 ok "batch norm over both GPUs repeats itself" twice
-
-# ResNet-50, with its folded convolutions, and DeiT-III, with factors in its weights: two micro-batches in two
-# stages.
-if [ "$device" = cpu ]; then size=64 batch=8 precision=fp32; else size=224 batch=64 precision=fp16; fi
-cat >whole.ini <<INI
-[run]
-device = $device
-deterministic = yes
-threads = 1
-[data]
-format = synthetic
-limit = 640
-[augment]
-crop = $size
-[model]
-classes = 10
-[train]
-batch = $batch
-[optimizer]
-lr = 0.01
-[amp]
-precision = $precision
-[log]
-every = 1
-tensorboard = no
-INI
-whole() { # FOLDER [OPTION...]: of $arch
-    folder=$1; shift
-    "$AMPTRAIN" -q -c whole.ini -o "$folder" -s model.arch="$arch" -s run.max_steps=3 "$@"
-}
-for arch in resnet50 deit3_small_patch16_224; do
-    ok "$arch, one GPU" whole $arch.alone -s train.accumulate=2
-    ok "... two stages" whole $arch.stages -s parallel.gpus=2 -s parallel.stages=2 \
-        -s parallel.microbatches=2
-    ok "... end in the same bits" same $arch.alone $arch.stages
-done
 finish
