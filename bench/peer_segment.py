@@ -4,7 +4,8 @@
   peer_segment.py step NETWORK BATCH SIZE PRECISION MODE SECONDS [LAYOUT]   a training step
   peer_segment.py predict NETWORK IMAGE TILE BATCH PRECISION MODE [IMAGES]  a whole image of IMAGE x IMAGE pixels
                                                  in tiles that overlap by half, blended by a Gaussian window
-  peer_segment.py largest NETWORK SIZE PRECISION GIB    the largest batch that trains in so much memory
+  peer_segment.py largest NETWORK SIZE PRECISION GIB [MODE [BATCH...]]   the largest batch that trains in so much
+                                                 memory (of these alone, from the first one on)
   peer_segment.py cpu NETWORK BATCH SIZE PRECISION MODE SECONDS   a training step on the CPU
 
 NETWORK is unet (transposed convolutions, 64 to 1,024 channels, batch norm), nnunet_2d (PlainConvUNet of
@@ -186,18 +187,22 @@ def predict(name, size, tile, batch, precision, mode, images):
             'reserved_bytes': torch.cuda.max_memory_reserved(), 'torch': torch.__version__}
 
 
-def largest(name, size, precision, gib):
-    """The largest batch that trains, by halving the distance to one that does not."""
+def largest(name, size, precision, gib, mode='eager', batches=()):
+    """The first of the given batches that trains; else the largest, by halving the distance to one that fails."""
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(gib * 2**30 / total)
+    reserved = {}
 
     def trains(batch):
         try:
-            trainer = peer_gpu.Trainer(make(name), precision, 'eager', torch.channels_last, loss_of, lr=0.01,
+            torch._dynamo.reset()
+            torch.cuda.reset_peak_memory_stats()
+            trainer = peer_gpu.Trainer(make(name), precision, mode, torch.channels_last, loss_of, lr=0.01,
                                        momentum=0.9)
             for _ in range(2):
                 trainer.step(*batch_of(batch, size, 'cuda', torch.channels_last))
             torch.cuda.synchronize()
+            reserved[batch] = torch.cuda.max_memory_reserved()
             return True
         except torch.OutOfMemoryError:
             return False
@@ -206,12 +211,16 @@ def largest(name, size, precision, gib):
             torch.cuda.empty_cache()
 
     good, bad = 0, 1
-    while trains(bad):
-        good, bad = bad, 2 * bad
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        good, bad = (middle, bad) if trains(middle) else (good, middle)
-    return {'batch': good, 'precision': precision, 'torch': torch.__version__}
+    if batches:
+        good = next((batch for batch in batches if trains(batch)), 0)
+    else:
+        while trains(bad):
+            good, bad = bad, 2 * bad
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            good, bad = (middle, bad) if trains(middle) else (good, middle)
+    return {'batch': good, 'reserved_bytes': reserved.get(good), 'precision': precision, 'mode': mode,
+            'torch': torch.__version__}
 
 
 def cpu(name, batch, size, precision, mode, seconds, layout):
@@ -250,9 +259,11 @@ def main():
         name, size, tile, batch, precision, mode = arguments[:6]
         peer_gpu.settle(precision)
         found = predict(name, int(size), int(tile), int(batch), precision, mode, int((arguments[6:] or [5])[0]))
-    elif kind == 'largest' and len(arguments) == 4:
-        peer_gpu.settle(arguments[2])
-        found = largest(arguments[0], int(arguments[1]), arguments[2], float(arguments[3]))
+    elif kind == 'largest' and len(arguments) >= 4:
+        name, size, precision, gib = arguments[:4]
+        peer_gpu.settle(precision)
+        found = largest(name, int(size), precision, float(gib), (arguments[4:] or ['eager'])[0],
+                        [int(n) for n in arguments[5:]])
     elif kind == 'cpu' and len(arguments) == 6:
         name, batch, size, precision, mode, seconds = arguments
         found = faster(lambda layout: cpu(name, int(batch), int(size), precision, mode, float(seconds), layout),

@@ -3,8 +3,9 @@
 pixel, learned beside PyTorch by the same recipe, to the end: the metrics of whole validation images, their
 means and deviations.
 
-SET: em (conf/em.ini; RUNS: folds, 5) or camvid (conf/camvid.ini; RUNS: seeds, 3); DATA is the folder that has
-em-membrane/images and masks, or camvid/train and val with images and masks. EPOCHS: the file's. PRECISIONS:
+SET: em (conf/em.ini; RUNS: folds, 5), camvid (conf/camvid.ini; RUNS: seeds, 3) or camvid:deeplabv3_resnet50
+(that network in place of the file's); DATA is the folder that has em-membrane/images and masks, or camvid/train
+and val with images and masks. EPOCHS: the file's (0). RUNS: 2/5 is the second one of five alone. PRECISIONS:
 "fp16" ("fp32 bf16 fp16"). PyTorch trains the same network with the same initial distributions, augmentation
 (on the device), loss, optimizer, schedule and average in the same precision, by autocast. Every result is
 added to RESULTS (train_segment.jsonl); those that it has are not computed again. WHO: "amptrain PyTorch".
@@ -31,12 +32,14 @@ import peer_segment
 CONF = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "conf")
 if len(sys.argv) < 4:
     sys.exit(__doc__)
-amptrain, data, which = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3]
+amptrain, data = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+which, _, arch = sys.argv[3].partition(":")
 runs_of = {"em": "5", "camvid": "3"}
 epochs, runs, precisions, device, results, whose = sys.argv[4:] + \
     ["0", runs_of[which], "fp16", "cuda", "train_segment.jsonl", "amptrain PyTorch"][len(sys.argv) - 4:]
 ini = configparser.ConfigParser(inline_comment_prefixes=(";",))
 ini.read(f"{CONF}/{which}.ini")
+alone, _, runs = runs.rpartition("/")
 epochs, runs, precisions = int(epochs) or ini.getint("train", "epochs"), int(runs), precisions.split()
 CLASSES, IGNORE = {"em": (2, 255), "camvid": (11, 11)}[which]
 METRIC = {"em": "val_dice", "camvid": "val_miou"}[which]
@@ -84,6 +87,8 @@ def ours(work, run, precision):
             "log.tensorboard=no", f"amp.precision={precision}", f"run.device={device}"]
     if which == "em":
         sets += ["data.fold=", "augment.val_tile=512"]
+    if arch:
+        sets += [f"model.arch={arch}"]
     words = [amptrain, "train", "-q", "-c", f"{CONF}/{which}.ini", "-o", f"{work}/run"]
     words += [word for one in sets for word in ("-s", one)]
     done = subprocess.run(words, capture_output=True, text=True, env={"AMPTRAIN_DATADIR": CONF, **os.environ})
@@ -159,6 +164,8 @@ class Crops:
 
 
 def dice_ce(logits, labels):
+    if isinstance(logits, dict):               # torchvision's
+        return dice_ce(logits["out"], labels) + 0.5 * dice_ce(logits["aux"], labels)
     valid = labels != IGNORE
     truth = F.one_hot(labels * valid, CLASSES).permute(0, 3, 1, 2) * valid.unsqueeze(1)
     p = logits.float().softmax(1) * valid.unsqueeze(1)
@@ -199,6 +206,9 @@ class UNetOfResNet34(torch.nn.Module):
 def network():
     if which == "em":
         return peer_segment.UNet(CLASSES, channels=1)
+    if arch:
+        return torchvision.models.get_model(arch, weights=None, weights_backbone=None, num_classes=CLASSES,
+                                            aux_loss=True)
     return UNetOfResNet34()
 
 
@@ -223,7 +233,8 @@ def metric(net, images, masks, crops, autocast):
     for image, mask in zip(images.split(1), masks.split(1)):
         padded = F.pad(image.float() / 255, (0, -w % 32, 0, -h % 32), "reflect")
         with torch.no_grad(), autocast():
-            best = net(crops.normalised(padded))[:, :, :h, :w].argmax(1)
+            logits = net(crops.normalised(padded))
+            best = (logits["out"] if isinstance(logits, dict) else logits)[:, :, :h, :w].argmax(1)
         valid = mask != IGNORE
         counts += torch.bincount(mask[valid] * CLASSES + best[valid], minlength=CLASSES * CLASSES)
     counts = counts.view(CLASSES, CLASSES).double()
@@ -278,22 +289,22 @@ def recorded():
     if os.path.exists(results):
         with open(results) as lines:
             for one in map(json.loads, lines):
-                if (one["set"], one["epochs"]) == (which, epochs):
+                if (one["set"], one["epochs"]) == (sys.argv[3], epochs):
                     found[one["who"], one["precision"], one["run"]] = one[METRIC]
     return found
 
 
 def main():
-    print(f"{which}, {epochs} epochs, {METRIC}")
+    print(f"{sys.argv[3]}, {epochs} epochs, {METRIC}")
     for precision in precisions:
-        for run in range(runs):
+        for run in [int(alone) - 1] if alone else range(runs):
             for who, make in (("amptrain", ours), ("PyTorch", theirs)):
                 if who not in whose or (who, precision, run) in recorded():
                     continue
                 start = time.time()
                 with tempfile.TemporaryDirectory() as work:
                     value = make(work, run, precision)
-                line = {"set": which, "epochs": epochs, "who": who, "precision": precision, "run": run,
+                line = {"set": sys.argv[3], "epochs": epochs, "who": who, "precision": precision, "run": run,
                         METRIC: value, "seconds": time.time() - start}
                 with open(results, "a") as file:
                     print(json.dumps(line), file=file)
