@@ -5,7 +5,7 @@ TORTURE += tests/runs/test_resume.sh tests/runs/test_resume_options.sh tests/run
 	tests/runs/test_best.sh
 TORTURE += tests/device/test_mail tests/ranks/test_launcher tests/ranks/test_ranks_train.sh \
 	tests/ranks/test_ranks_torture.sh
-TORTURE += tests/ranks/test_ranks_faults.sh tests/ranks/test_ranks_mpi.sh
+TORTURE += tests/ranks/test_ranks_faults.sh tests/ranks/test_ranks_mpi.sh tests/ranks/test_ranks_network.sh
 TORTURE += tests/runs/test_repeat.sh tests/exec/test_inject
 TORTURE += tests/fuzz/test_fuzz.sh
 TORTURE += tests/graph/test_onnx_logits.sh tests/graph/test_python_peers.sh tests/graph/test_pretrained.sh \
