@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/signals.h"
 #include "data/image/image.h"
 
 /* Limit of folders in folders. */
@@ -297,7 +298,7 @@ static void run_crew(struct crew *crew)
     pthread_t threads[THREADS_MAX];
     int count = 0;
     while (count < THREADS_MAX - 1 && count < crew->whole->class_count - 1 &&
-           pthread_create(&threads[count], NULL, listing_thread, crew) == 0)
+           signals_start_thread(&threads[count], listing_thread, crew) == 0)
         count++;
     listing_thread(crew);
     for (int i = 0; i < count; i++) pthread_join(threads[i], NULL);
