@@ -424,7 +424,7 @@ void augment_draw(const struct augment *augment, struct random *random, const st
 size_t augment_picture_bytes(const struct augment *augment, int h, int w)
 {
     bool turns = augment->rotate > 0 || augment->shear[0] > 0 || augment->shear[1] > 0;
-    size_t side = (size_t)ceil(hypot(h, w)) + 4;
+    size_t side = (size_t)ceil(sqrt((double)h * h + (double)w * w)) + 4;
     return (turns ? side * side : (size_t)h * (size_t)w) * (size_t)augment->channels;
 }
 

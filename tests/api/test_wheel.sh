@@ -25,6 +25,14 @@ wheel=$(echo "$top_builddir"/*.whl)
 figure "$(sed -n 's/.*\(amptrain-.*whl: \)/\1/p' log)"
 tagged() { echo "$wheel" | grep -qE 'amptrain-[0-9.]+-py3-none-manylinux_2_[0-9]+_[a-z0-9_]+\.whl$'; }
 ok "its tag follows from what it needs" tagged
+# Enterprise Linux 9 has 2.34; headers newer than Debian 12's ask for newer symbols.
+old_enough() {
+    for file in wheel-library wheel-program; do objdump -T "$top_builddir/$file"; done |
+        grep -oE 'GLIBC_2\.[0-9]+.*' | awk -F '[._) ]' '$3 > 34 { print; bad = 1 } END { exit bad }'
+}
+if getconf GNU_LIBC_VERSION | grep -qE ' 2\.3[0-6]$'; then ok "glibc 2.34 is new enough for its own code" old_enough
+else skip "glibc 2.34 is new enough for its own code" "another C library"
+fi
 small() { [ "$(stat -c %s "$wheel")" -lt 15000000 ]; }
 if "$AMPTRAIN" --version | grep -q "^cuda:"; then skip "it is smaller than 15 MB" "with GPU code"
 else ok "it is smaller than 15 MB" small
