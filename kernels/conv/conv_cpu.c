@@ -4,23 +4,11 @@
 
 static bool conv_product_make(const struct call *call, struct kernel_plan *plan)
 {
-    const struct shape *x = &call->x[0].shape, *y = &call->y.shape;
-    const struct shape *out = y->rank ? y : &call->d_y.shape;
-    struct conv_geometry g = conv_geometry(call->settings, x->c);
-    struct onednn_problem problem = {
-        .bias = call->param_count > 1,
-        .n = x->n,
-        .c = x->c,
-        .k = out->c,
-        .input = {x->h, x->w},
-        .output = {out->h, out->w},
-        .kernel = {g.kernel[0], g.kernel[1]},
-        .stride = {g.stride[0], g.stride[1]},
-        .pad = {g.pad[0], g.pad[1]},
-        .dilation = {g.dilation[0], g.dilation[1]},
-        .groups = g.groups,
-    };
-    return product_make(call, &problem, plan);
+    struct conv_geometry g = conv_geometry(call->settings, call->x[0].shape.c);
+    const struct onednn_window window = {.stride = {g.stride[0], g.stride[1]},
+                                         .pad = {g.pad[0], g.pad[1]},
+                                         .dilation = {g.dilation[0], g.dilation[1]}};
+    return product_make(call, &window, plan);
 }
 
 /* A row of our own is taken where it is faster than the library, or asked for. */

@@ -101,27 +101,40 @@ static void layouts_free(dnnl_memory_desc_t *layouts, int count)
 #endif
 }
 
+/* The primitive of a step, whose operands may be others than the caller's. */
+struct problem {
+    struct shape x, weight, y;
+    const struct onednn_window *window;
+    bool bias;
+    bool transposed;               /* its weights lie as c, k */
+    enum phase phase;
+    enum dtype dtype;
+};
+
 /* Our layout of every operand, or the library's choice where `any` says so. */
-static bool layouts_make(const struct onednn_problem *p, enum phase phase, enum dtype dtype,
-                         const bool any[ONEDNN_OPERANDS], dnnl_memory_desc_t layouts[ONEDNN_OPERANDS])
+static bool layouts_make(const struct problem *p, const bool any[ONEDNN_OPERANDS],
+                         dnnl_memory_desc_t layouts[ONEDNN_OPERANDS])
 {
-    const dnnl_dims_t x = {p->n, p->c, p->input[0], p->input[1]};
-    const dnnl_dims_t y = {p->n, p->k, p->output[0], p->output[1]};
-    const dnnl_dims_t weight = {p->k, p->c, p->kernel[0], p->kernel[1]};
-    const dnnl_dims_t grouped = {p->groups, p->k / p->groups, p->c / p->groups, p->kernel[0], p->kernel[1]};
-    const dnnl_dims_t bias = {p->k};
-    int weight_rank = p->inner_product ? 2 : p->groups == 1 ? 4 : 5;
+    const struct shape *in = &p->x, *out = &p->y;
+    const int64_t *w = p->weight.dim;
+    bool inner = !p->window;
+    int64_t groups = inner ? 1 : in->c / w[1];
+    const dnnl_dims_t x = {inner ? in->n * in->h * in->w : in->n, in->c, in->h, in->w};
+    const dnnl_dims_t y = {inner ? out->n * out->h * out->w : out->n, out->c, out->h, out->w};
+    const dnnl_dims_t weight = {out->c, in->c, w[2], w[3]};
+    const dnnl_dims_t grouped = {groups, out->c / groups, w[1], w[2], w[3]};
+    const dnnl_dims_t bias = {out->c};
+    int rank = inner ? 2 : 4, weight_rank = groups == 1 ? rank : 5;
     dnnl_format_tag_t product_tag = p->transposed ? dnnl_io : dnnl_oi;
-    dnnl_format_tag_t weight_tag = p->inner_product ? product_tag : p->groups == 1 ? dnnl_oihw : dnnl_goihw;
-    dnnl_format_tag_t tag = p->inner_product ? dnnl_nc : dnnl_nhwc;
-    int rank = p->inner_product ? 2 : 4;
-    enum dtype param = phase == PHASE_BACKWARD_PARAMS ? F32 : dtype;
+    dnnl_format_tag_t weight_tag = inner ? product_tag : groups == 1 ? dnnl_oihw : dnnl_goihw;
+    dnnl_format_tag_t tag = inner ? dnnl_nc : dnnl_nhwc;
+    enum dtype param = p->phase == PHASE_BACKWARD_PARAMS ? F32 : p->dtype;
     memset(layouts, 0, ONEDNN_OPERANDS * sizeof *layouts);
-    return layout_make(&layouts[ONEDNN_X], rank, x, dtype, any[ONEDNN_X] ? dnnl_format_tag_any : tag) &&
-           layout_make(&layouts[ONEDNN_WEIGHT], weight_rank, p->groups == 1 ? weight : grouped, param,
+    return layout_make(&layouts[ONEDNN_X], rank, x, p->dtype, any[ONEDNN_X] ? dnnl_format_tag_any : tag) &&
+           layout_make(&layouts[ONEDNN_WEIGHT], weight_rank, groups == 1 ? weight : grouped, param,
                        any[ONEDNN_WEIGHT] ? dnnl_format_tag_any : weight_tag) &&
            layout_make(&layouts[ONEDNN_BIAS], 1, bias, param, dnnl_x) &&
-           layout_make(&layouts[ONEDNN_Y], rank, y, dtype, any[ONEDNN_Y] ? dnnl_format_tag_any : tag);
+           layout_make(&layouts[ONEDNN_Y], rank, y, p->dtype, any[ONEDNN_Y] ? dnnl_format_tag_any : tag);
 }
 
 /* Scratch memory is the caller's, fp32 stays fp32, and equal calls give equal bits. */
@@ -142,17 +155,17 @@ struct window {
     dnnl_dims_t stride, dilation, pad;
 };
 
-static struct window window_of(const struct onednn_problem *p)
+static struct window window_of(const struct problem *p)
 {
-    return (struct window){
-        .stride = {p->stride[0], p->stride[1]},
-        .dilation = {p->dilation[0] - 1, p->dilation[1] - 1},
-        .pad = {p->pad[0], p->pad[1]},
-    };
+    const struct onednn_window *w = p->window;
+    if (!w) return (struct window){.stride = {0}};
+    return (struct window){.stride = {w->stride[0], w->stride[1]},
+                           .dilation = {w->dilation[0] - 1, w->dilation[1] - 1},
+                           .pad = {w->pad[0], w->pad[1]}};
 }
 
 #if DNNL_VERSION_MAJOR < 3
-static dnnl_primitive_desc_t desc_make(const struct onednn_problem *p, enum phase phase,
+static dnnl_primitive_desc_t desc_make(const struct problem *p,
                                        const dnnl_memory_desc_t layouts[ONEDNN_OPERANDS],
                                        dnnl_engine_t engine, dnnl_primitive_attr_t attr)
 {
@@ -163,16 +176,16 @@ static dnnl_primitive_desc_t desc_make(const struct onednn_problem *p, enum phas
     dnnl_convolution_desc_t convolution;
     dnnl_inner_product_desc_t product;
     dnnl_status_t status = dnnl_unimplemented;
-    if (p->inner_product && phase == PHASE_FORWARD)
+    if (!p->window && p->phase == PHASE_FORWARD)
         status = dnnl_inner_product_forward_desc_init(&product, dnnl_forward_training, x, w, b, y);
-    else if (p->inner_product && phase == PHASE_BACKWARD_DATA)
+    else if (!p->window && p->phase == PHASE_BACKWARD_DATA)
         status = dnnl_inner_product_backward_data_desc_init(&product, x, w, y);
-    else if (p->inner_product)
+    else if (!p->window)
         status = dnnl_inner_product_backward_weights_desc_init(&product, x, w, b, y);
-    else if (phase == PHASE_FORWARD)
+    else if (p->phase == PHASE_FORWARD)
         status = dnnl_dilated_convolution_forward_desc_init(
             &convolution, dnnl_forward_training, algorithm, x, w, b, y, v.stride, v.dilation, v.pad, v.pad);
-    else if (phase == PHASE_BACKWARD_DATA)
+    else if (p->phase == PHASE_BACKWARD_DATA)
         status = dnnl_dilated_convolution_backward_data_desc_init(
             &convolution, algorithm, x, w, y, v.stride, v.dilation, v.pad, v.pad);
     else
@@ -180,12 +193,12 @@ static dnnl_primitive_desc_t desc_make(const struct onednn_problem *p, enum phas
             &convolution, algorithm, x, w, b, y, v.stride, v.dilation, v.pad, v.pad);
     if (status != dnnl_success) return NULL;
     dnnl_primitive_desc_t desc = NULL;
-    const void *operation = p->inner_product ? (const void *)&product : &convolution;
+    const void *operation = p->window ? (const void *)&convolution : &product;
     status = dnnl_primitive_desc_create(&desc, operation, attr, engine, NULL);
     return done(status) ? desc : NULL;
 }
 #else
-static dnnl_primitive_desc_t desc_make(const struct onednn_problem *p, enum phase phase,
+static dnnl_primitive_desc_t desc_make(const struct problem *p,
                                        const dnnl_memory_desc_t layouts[ONEDNN_OPERANDS],
                                        dnnl_engine_t engine, dnnl_primitive_attr_t attr)
 {
@@ -195,19 +208,19 @@ static dnnl_primitive_desc_t desc_make(const struct onednn_problem *p, enum phas
     struct window v = window_of(p);
     dnnl_primitive_desc_t desc = NULL;
     dnnl_status_t status = dnnl_unimplemented;
-    if (p->inner_product && phase == PHASE_FORWARD)
+    if (!p->window && p->phase == PHASE_FORWARD)
         status = dnnl_inner_product_forward_primitive_desc_create(&desc, engine, dnnl_forward_training, x, w,
                                                                   b, y, attr);
-    else if (p->inner_product && phase == PHASE_BACKWARD_DATA)
+    else if (!p->window && p->phase == PHASE_BACKWARD_DATA)
         status = dnnl_inner_product_backward_data_primitive_desc_create(&desc, engine, x, w, y, NULL, attr);
-    else if (p->inner_product)
+    else if (!p->window)
         status = dnnl_inner_product_backward_weights_primitive_desc_create(&desc, engine, x, w, b, y, NULL,
                                                                            attr);
-    else if (phase == PHASE_FORWARD)
+    else if (p->phase == PHASE_FORWARD)
         status = dnnl_convolution_forward_primitive_desc_create(
             &desc, engine, dnnl_forward_training, algorithm, x, w, b, y, v.stride, v.dilation, v.pad, v.pad,
             attr);
-    else if (phase == PHASE_BACKWARD_DATA)
+    else if (p->phase == PHASE_BACKWARD_DATA)
         status = dnnl_convolution_backward_data_primitive_desc_create(
             &desc, engine, algorithm, x, w, y, v.stride, v.dilation, v.pad, v.pad, NULL, attr);
     else
@@ -288,38 +301,36 @@ static bool is_plain_loops(const_dnnl_primitive_desc_t desc)
  * convolution of 256 channels is off by 0.5e-7 on average then, not by 1.9e-7, for a few per cent
  * of its time. In bf16, and for gradients, which no ReLU amplifies, that is not worth it. */
 #define LONG_SUM 256
-static bool sum_is_long(const struct onednn_problem *p, enum phase phase, enum dtype dtype)
+static bool sum_is_long(const struct problem *p)
 {
-    return dtype == F32 && phase == PHASE_FORWARD && !p->inner_product &&
-           p->c / p->groups * p->kernel[0] * p->kernel[1] > LONG_SUM;
+    const int64_t *w = p->weight.dim;
+    return p->dtype == F32 && p->phase == PHASE_FORWARD && p->window && w[1] * w[2] * w[3] > LONG_SUM;
 }
 
 /* True if the weights of an inner product stay as they lie, for which the library has other code, which packs
  * them as it goes. In fp32 it takes two thirds of the time for their gradient, and less for the input's; but
  * it adds the bias in a pass of its own, which only many weights make up for. Its long sums are in blocks. */
 #define MANY_WEIGHTS (1 << 18)
-static bool weights_stay(const struct onednn_problem *p, enum phase phase, enum dtype dtype)
+static bool weights_stay(const struct problem *p)
 {
-    if (!p->inner_product || dtype != F32) return false;
-    bool exact = !p->bias && p->c > LONG_SUM;
-    return exact || phase == PHASE_BACKWARD_PARAMS || p->transposed || p->c * p->k > MANY_WEIGHTS;
+    if (p->window || p->dtype != F32) return false;
+    bool exact = !p->bias && p->x.c > LONG_SUM;
+    return exact || p->phase == PHASE_BACKWARD_PARAMS || p->transposed || p->x.c * p->y.c > MANY_WEIGHTS;
 }
 
 /* In order of preference: activations in our layout, then in the library's (for long sums vice versa); for
  * fp32, which has no alternative, the library's plain loops. NULL if it refuses all. */
-static dnnl_primitive_desc_t desc_choose(const struct onednn_problem *problem, enum phase phase,
-                                         enum dtype dtype, dnnl_engine_t engine, dnnl_primitive_attr_t attr)
+static dnnl_primitive_desc_t desc_choose(const struct problem *problem, dnnl_engine_t engine,
+                                         dnnl_primitive_attr_t attr)
 {
-    bool theirs = sum_is_long(problem, phase, dtype);
-    bool ours = weights_stay(problem, phase, dtype);
+    bool theirs = sum_is_long(problem), ours = weights_stay(problem);
     const struct { bool theirs, any_code; } attempts[] = {{theirs, false}, {!theirs, false}, {false, true}};
-    for (int i = 0; i < (dtype == F32 ? 3 : 2); i++) {
+    for (int i = 0; i < (problem->dtype == F32 ? 3 : 2); i++) {
         bool any[ONEDNN_OPERANDS] = {[ONEDNN_X] = attempts[i].theirs, [ONEDNN_WEIGHT] = !ours,
                                      [ONEDNN_Y] = attempts[i].theirs};
         dnnl_memory_desc_t layouts[ONEDNN_OPERANDS];
         dnnl_primitive_desc_t desc = NULL;
-        if (layouts_make(problem, phase, dtype, any, layouts))
-            desc = desc_make(problem, phase, layouts, engine, attr);
+        if (layouts_make(problem, any, layouts)) desc = desc_make(problem, layouts, engine, attr);
         layouts_free(layouts, ONEDNN_OPERANDS);
         if (desc && (attempts[i].any_code || !is_plain_loops(desc))) return desc;
         if (desc) dnnl_primitive_desc_destroy(desc);
@@ -328,7 +339,7 @@ static dnnl_primitive_desc_t desc_choose(const struct onednn_problem *problem, e
 }
 
 /* Assigns workspace to reordered operands, then to the scratch memory, which stages share. */
-static bool operands_open(struct onednn_step *step, const struct onednn_problem *problem,
+static bool operands_open(struct onednn_step *step, const struct problem *problem,
                           const dnnl_memory_desc_t ours[ONEDNN_OPERANDS], dnnl_primitive_attr_t attr)
 {
     size_t scratch = stage_scratch(&step->main);
@@ -349,16 +360,15 @@ static bool operands_open(struct onednn_step *step, const struct onednn_problem 
     return true;
 }
 
-static bool step_open(struct onednn_step *step, const struct onednn_problem *problem, enum dtype dtype,
-                      dnnl_primitive_attr_t attr)
+static bool step_open(struct onednn_step *step, const struct problem *problem, dnnl_primitive_attr_t attr)
 {
     if (!attr || !done(dnnl_engine_create(&step->engine, dnnl_cpu, 0))) return false;
     if (!done(dnnl_stream_create(&step->stream, step->engine, dnnl_stream_default_flags)))
         return false;
-    step->main.desc = desc_choose(problem, step->phase, dtype, step->engine, attr);
+    step->main.desc = desc_choose(problem, step->engine, attr);
     if (!step->main.desc || !stage_open(&step->main, step->engine)) return false;
     dnnl_memory_desc_t ours[ONEDNN_OPERANDS];
-    bool good = layouts_make(problem, step->phase, dtype, (bool[ONEDNN_OPERANDS]){false}, ours) &&
+    bool good = layouts_make(problem, (bool[ONEDNN_OPERANDS]){false}, ours) &&
                 operands_open(step, problem, ours, attr);
     layouts_free(ours, ONEDNN_OPERANDS);
     return good;
@@ -366,25 +376,27 @@ static bool step_open(struct onednn_step *step, const struct onednn_problem *pro
 
 /* The gradient of an inner product's input is one, too, with the transposed weights; oneDNN's code for
  * gradients takes three to six times as long. */
-static void turn(struct onednn_problem *problem)
+static void turn(struct problem *problem)
 {
-    int64_t c = problem->c;
-    problem->c = problem->k;
-    problem->k = c;
+    struct shape x = problem->x;
+    problem->x = problem->y;
+    problem->y = x;
     problem->bias = false;
-    problem->transposed = !problem->transposed;
+    problem->transposed = true;
+    problem->phase = PHASE_FORWARD;
 }
 
-struct onednn_step *onednn_step_make(const struct onednn_problem *problem, enum phase phase,
-                                     enum dtype dtype)
+struct onednn_step *onednn_step_make(const struct tensor operands[ONEDNN_OPERANDS],
+                                     const struct onednn_window *window, enum phase phase, enum dtype dtype)
 {
     struct onednn_step *step = memory_new(1, sizeof *step);
-    struct onednn_problem own = *problem;
-    step->turned = problem->inner_product && phase == PHASE_BACKWARD_DATA;
-    step->phase = step->turned ? PHASE_FORWARD : phase;
+    struct problem own = {operands[ONEDNN_X].shape, operands[ONEDNN_WEIGHT].shape, operands[ONEDNN_Y].shape,
+                          window, operands[ONEDNN_BIAS].shape.rank > 0, false, phase, dtype};
+    step->turned = !window && phase == PHASE_BACKWARD_DATA;
     if (step->turned) turn(&own);
+    step->phase = own.phase;
     dnnl_primitive_attr_t attr = attributes_make();
-    bool good = step_open(step, &own, dtype, attr);
+    bool good = step_open(step, &own, attr);
     if (attr) dnnl_primitive_attr_destroy(attr);
     if (good) return step;
     onednn_step_free(step);

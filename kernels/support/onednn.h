@@ -12,30 +12,25 @@
 #include "kernels/kept_weights.h"
 #include "kernels/op.h"
 
-/* y = w * x + b. x is n, h, w, c and y is n, p, q, k; weights are k, c / groups, r, s, or k, c for an
- * inner product. Index 0 is along h, 1 along w. */
-struct onednn_problem {
-    bool inner_product;    /* else a convolution */
-    bool transposed;       /* its weights lie as c, k */
-    bool bias;
-    int64_t n, c, k;
-    int64_t input[2], output[2];
-    int64_t kernel[2], stride[2], pad[2], dilation[2];
-    int64_t groups;
-};
-
 /* The operands of a phase. In backward phases X and Y, and in PHASE_BACKWARD_PARAMS also WEIGHT and BIAS,
  * stand for the tensors or for their gradients, as in struct call. */
 enum onednn_operand { ONEDNN_X, ONEDNN_WEIGHT, ONEDNN_BIAS, ONEDNN_Y, ONEDNN_OPERANDS };
 
-/* One phase of a problem: a primitive, with reorders between our layouts and the library's. */
+/* A convolution's: index 0 is along h, 1 along w. */
+struct onednn_window {
+    int64_t stride[2], pad[2], dilation[2];
+};
+
+/* One phase of y = w * x + b: a primitive, with reorders between our layouts and the library's. */
 struct onednn_step;
 
-/* NULL if the library does not support it, or has only a reference implementation for bf16. Activations,
- * weights and biases are of `dtype` (F32 or BF16); gradients of weights and biases are F32. Only descriptors
- * are created here; code is generated at the first run. The number of OpenMP threads is fixed here. */
-struct onednn_step *onednn_step_make(const struct onednn_problem *problem, enum phase phase,
-                                     enum dtype dtype);
+/* x is n, h, w, c and y is n, p, q, k; weights are k, c / groups, r, s, or k, c for an inner product, which
+ * has no window; a bias without a shape is none. NULL if the library does not support it, or has only a
+ * reference implementation for bf16. Activations, weights and biases are of `dtype` (F32 or BF16); gradients
+ * of weights and biases are F32. Only descriptors are created here; code is generated at the first run. The
+ * number of OpenMP threads is fixed here. */
+struct onednn_step *onednn_step_make(const struct tensor operands[ONEDNN_OPERANDS],
+                                     const struct onednn_window *window, enum phase phase, enum dtype dtype);
 void onednn_step_free(struct onednn_step *step);
 size_t onednn_step_workspace(const struct onednn_step *step);
 /* Keeps weights in the library's layout, from the next run on. */

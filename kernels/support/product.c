@@ -48,13 +48,14 @@ static bool is_widened(const struct tensor *tensor)
 
 /* True if some element of the kernel meets nothing but padding along an axis: its gradient is zero, which
  * oneDNN 2.6's bf16 code forgets to write where it strides. */
-static bool misses_input(const struct onednn_problem *p, int axis)
+static bool misses_input(const struct tensor of[ONEDNN_OPERANDS], const struct onednn_window *w, int axis)
 {
-    for (int64_t tap = 0; tap < p->kernel[axis]; tap++) {
+    int64_t inputs = of[ONEDNN_X].shape.dim[1 + axis], outputs = of[ONEDNN_Y].shape.dim[1 + axis];
+    for (int64_t tap = 0; tap < of[ONEDNN_WEIGHT].shape.dim[2 + axis]; tap++) {
         bool met = false;
-        for (int64_t out = 0; out < p->output[axis] && !met; out++) {
-            int64_t in = out * p->stride[axis] - p->pad[axis] + tap * p->dilation[axis];
-            met = in >= 0 && in < p->input[axis];
+        for (int64_t out = 0; out < outputs && !met; out++) {
+            int64_t in = out * w->stride[axis] - w->pad[axis] + tap * w->dilation[axis];
+            met = in >= 0 && in < inputs;
         }
         if (!met) return true;
     }
@@ -63,40 +64,39 @@ static bool misses_input(const struct onednn_problem *p, int axis)
 
 /* oneDNN's bf16 code fills its tiles with 16 channels and filters at least, and arranges gradients
  * for them: for the weight gradient of one channel and few filters fp32 is twice as fast. */
-static bool prefers_fp32(const struct onednn_problem *problem, enum phase phase)
+static bool prefers_fp32(const struct tensor of[ONEDNN_OPERANDS], const struct onednn_window *w,
+                         enum phase phase)
 {
-    if (phase != PHASE_BACKWARD_PARAMS || problem->inner_product) return false;
-    bool strided = problem->stride[0] > 1 || problem->stride[1] > 1;
-    if (strided && (misses_input(problem, 0) || misses_input(problem, 1))) return true;
-    return problem->c == 1 && problem->k <= 16;
+    if (phase != PHASE_BACKWARD_PARAMS || !w) return false;
+    bool strided = w->stride[0] > 1 || w->stride[1] > 1;
+    if (strided && (misses_input(of, w, 0) || misses_input(of, w, 1))) return true;
+    return of[ONEDNN_X].shape.c == 1 && of[ONEDNN_Y].shape.c <= 16;
 }
 
 /* True if a phase of a convolution is an inner product of each pixel, for which the library's fp32 code is
  * faster, but not for the gradient of more filters than channels. */
-static bool is_per_pixel(const struct onednn_problem *p, enum phase phase)
+static bool is_per_pixel(const struct tensor of[ONEDNN_OPERANDS], const struct onednn_window *w,
+                         enum phase phase)
 {
-    if (p->inner_product || p->groups > 1 || (phase == PHASE_BACKWARD_PARAMS && p->k >= p->c)) return false;
-    bool single = p->kernel[0] == 1 && p->kernel[1] == 1, every = p->stride[0] == 1 && p->stride[1] == 1;
-    return single && every && p->pad[0] == 0 && p->pad[1] == 0;
+    const int64_t *weight = of[ONEDNN_WEIGHT].shape.dim, channels = of[ONEDNN_X].shape.c;
+    if (phase == PHASE_BACKWARD_PARAMS && of[ONEDNN_Y].shape.c >= channels) return false;
+    bool single = weight[1] == channels && weight[2] == 1 && weight[3] == 1;
+    return single && w->stride[0] == 1 && w->stride[1] == 1 && w->pad[0] == 0 && w->pad[1] == 0;
 }
 
 /* The step in fp32. */
-static void step_make_fp32(const struct call *call, struct onednn_problem problem, struct product *product)
+static void step_make_fp32(struct tensor of[ONEDNN_OPERANDS], const struct onednn_window *window,
+                           enum phase phase, struct product *product)
 {
-    if (is_per_pixel(&problem, call->phase)) {
-        problem.inner_product = true;
-        problem.n *= problem.input[0] * problem.input[1];
-    }
+    if (window && is_per_pixel(of, window, phase)) window = NULL;
     product->fp32 = true;
-    product->sums_bias = problem.inner_product && problem.bias && call->phase == PHASE_BACKWARD_PARAMS;
-    if (product->sums_bias) problem.bias = false;
-    product->step = onednn_step_make(&problem, call->phase, F32);
+    product->sums_bias = !window && of[ONEDNN_BIAS].shape.rank > 0 && phase == PHASE_BACKWARD_PARAMS;
+    if (product->sums_bias) of[ONEDNN_BIAS] = (struct tensor){.data = NULL};
+    product->step = onednn_step_make(of, window, phase, F32);
 }
 
-static void operands_place(const struct call *call, struct product *product)
+static void operands_place(const struct tensor tensors[ONEDNN_OPERANDS], struct product *product)
 {
-    struct tensor tensors[ONEDNN_OPERANDS];
-    operands(call, tensors);
     for (int i = 0; i < ONEDNN_OPERANDS; i++) {
         if (!product->fp32 || !is_widened(&tensors[i])) continue;
         product->offset[i] = product->widened;
@@ -106,16 +106,19 @@ static void operands_place(const struct call *call, struct product *product)
 }
 
 /* bf16 runs as it is where the CPU and the library can; fp16 and what is left run in fp32. */
-bool product_make(const struct call *call, const struct onednn_problem *problem, struct kernel_plan *plan)
+bool product_make(const struct call *call, const struct onednn_window *window, struct kernel_plan *plan)
 {
     enum dtype dtype = call->x[0].dtype;
+    struct tensor tensors[ONEDNN_OPERANDS];
     struct product product = {.step = NULL};
     bool native = op_variant_is(plan->name, "native");
-    bool bf16 = dtype == BF16 && onednn_has_bf16() && !prefers_fp32(problem, call->phase);
-    if (native && bf16) product.step = onednn_step_make(problem, call->phase, BF16);
-    else if (dtype != F64 && native == (dtype == F32)) step_make_fp32(call, *problem, &product);
+    operands(call, tensors);
+    bool bf16 = dtype == BF16 && onednn_has_bf16() && !prefers_fp32(tensors, window, call->phase);
+    if (native && bf16) product.step = onednn_step_make(tensors, window, call->phase, BF16);
+    else if (dtype != F64 && native == (dtype == F32))
+        step_make_fp32(tensors, window, call->phase, &product);
     if (!product.step) return false;
-    operands_place(call, &product);
+    operands_place(tensors, &product);
     size_t sums = product.sums_bias ? pixels_bias_workspace(call) : 0;
     size_t bytes = product.widened + onednn_step_workspace(product.step);
     plan->workspace = sums > bytes ? sums : bytes;

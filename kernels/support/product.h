@@ -5,11 +5,11 @@
 #include "kernels/algorithm.h"
 
 /* Rows of the op's list: "native", in the operands' dtype; "widened", in fp32 on copies; followed in plans'
- * names by the library's name of its implementation. `make` describes the product and calls product_make,
- * which is false where oneDNN does not support it. */
+ * names by the library's name of its implementation. `make` calls product_make, without a window
+ * for an inner product; it is false where oneDNN does not support the call. */
 #define PRODUCT_ALGORITHM(name_, make_) \
     {.name = (name_), .make = (make_), .release = product_release, .run = product_run}
-bool product_make(const struct call *call, const struct onednn_problem *problem, struct kernel_plan *plan);
+bool product_make(const struct call *call, const struct onednn_window *window, struct kernel_plan *plan);
 void product_release(struct kernel_plan *plan);
 enum status product_run(const struct call *call, const struct kernel_plan *plan);
 /* Tells a plan of these rows that weights do not change any more. */
