@@ -3,7 +3,7 @@ check_PROGRAMS += tests/compile/test_plan tests/compile/test_program tests/compi
 	tests/compile/test_compile tests/compile/test_plans tests/compile/test_fuse_gradient_sums \
 	tests/compile/test_dump tests/compile/test_simulate tests/compile/test_partition \
 	tests/compile/test_verify_ranks tests/compile/test_fold tests/compile/test_relu_mask \
-	tests/compile/test_pass_text
+	tests/compile/test_pass_text tests/compile/test_kernel_plans
 EXTRA_DIST += tests/compile/mutate.sh
 
 tests_compile_test_plan_SOURCES = tests/compile/test_plan.c
@@ -35,6 +35,10 @@ tests_compile_test_fuse_gradient_sums_LDADD = $(GRAPH_LIBS) -lcmocka
 
 tests_compile_test_dump_SOURCES = tests/compile/test_dump.c
 tests_compile_test_dump_LDADD = $(GRAPH_LIBS) -lcmocka
+
+tests_compile_test_kernel_plans_SOURCES = tests/compile/test_kernel_plans.c \
+	tests/support/caught.h $(NET)
+tests_compile_test_kernel_plans_LDADD = $(GRAPH_LIBS) -lcmocka
 
 tests_compile_test_pass_text_SOURCES = tests/compile/test_pass_text.c tests/support/caught.h \
 	tests/support/rounds.h $(NET)
