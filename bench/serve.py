@@ -6,15 +6,19 @@
 NETWORK is resnet50, vit_small_patch16_224 or unet (512 x 512, 21 classes); DEVICE cpu or cuda; PRECISION fp32, tf32,
 bf16 or fp16; RUNNER amptrain, onnxruntime, eager or compile (torch.compile; on GPUs mode reduce-overhead, which
 captures CUDA graphs). Each is a process of its own, on OMP_NUM_THREADS threads; SECONDS are divided into ten turns.
-Several serve.py may be started together: only one at a time measures.
+Several serve.py may be started together: only one at a time measures, and with SERVE_TOGETHER=N none before the
+workers of N are ready.
 
-One call takes BATCH images from the host's memory, H x W x 3 bytes each, and gives the most probable class of each,
-or of each of its pixels, there: preparation, copies and softmax are included (onnxruntime and PyTorch get one array,
-normalised on the device). All have the same random weights, which the program `amptrain` (AMPTRAIN) makes in
+One call does the same for all: it takes a list of BATCH images in the host's memory, H x W x 3 bytes each, of the
+network's size, and gives the most probable class of each, or of each of its pixels, there. So it includes putting
+them together, the copy to the device as bytes, normalisation (on the device), the network, softmax, and the copy
+back. amptrain does more for each: it looks whether the image is to be resized, gives the class its name and
+probability, and blends tiles. All have the same random weights, which the program `amptrain` (AMPTRAIN) makes in
 SERVE_FOLDER, and say first how many results differ from the first runner's. A line of JSON a runner: milliseconds a
 call, the median and the least, images per second by the median, and milliseconds of processor time an image.
 """
 import fcntl
+import glob
 import json
 import os
 import subprocess
@@ -188,6 +192,9 @@ def main():
             times[runner], processor[runner], start[runner] = [], 0, json.loads(line)
         else:
             del workers[runner]
+    open(os.path.join(FOLDER, f'ready.{os.getpid()}'), 'w').close()
+    while len(glob.glob(os.path.join(FOLDER, 'ready.*'))) < int(os.environ.get('SERVE_TOGETHER', 1)):
+        time.sleep(0.2)
     with open(os.path.join(FOLDER, 'lock'), 'w') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for _ in range(10):

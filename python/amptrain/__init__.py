@@ -169,7 +169,9 @@ def _array_of(address: int, shape: Tuple[int, ...], kind: str) -> Any:
     count = 1
     for length in shape:
         count *= length
-    return _shaped(array.array(kind, ctypes.string_at(address, count * array.array(kind).itemsize)), shape, kind)
+    values = array.array(kind)
+    values.frombytes((ctypes.c_ubyte * (count * values.itemsize)).from_address(address))
+    return _shaped(values, shape, kind)
 
 
 def _shaped(values: Any, shape: Tuple[int, ...], kind: str) -> Any:

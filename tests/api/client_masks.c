@@ -41,6 +41,45 @@ static bool agrees(const struct amptrain_mask *mask, int classes)
     return mask->probabilities != NULL;
 }
 
+#define MANY 24                         /* more tiles than a batch has */
+
+static size_t differing(const struct amptrain_mask *a, const struct amptrain_mask *b)
+{
+    size_t count = 0;
+    if (!a->classes || !b->classes || a->height != b->height || a->width != b->width) return pixels_of(a);
+    for (size_t i = 0; i < pixels_of(a); i++) count += a->classes[i] != b->classes[i];
+    return count;
+}
+
+/* Pixels alone, in programs for a few tiles, as all together, call after call, but for rounding. */
+static bool alone_as_together(struct amptrain *network)
+{
+    static unsigned char pixels[MANY][40][28][3];
+    struct amptrain_image images[MANY];
+    struct amptrain_mask together[MANY], alone[MANY];
+    bool good = true;
+    size_t others = 0;
+    unsigned char *each = &pixels[0][0][0][0];
+    for (size_t i = 0; i < sizeof pixels; i++) each[i] = (unsigned char)(i * i / 7 % 251);
+    for (int i = 0; i < MANY; i++) {
+        images[i] = (struct amptrain_image){.size = sizeof *images, .pixels = &pixels[i][0][0][0],
+                                            .height = 40 - i, .width = 28, .channels = 3};
+        together[i] = alone[i] = (struct amptrain_mask){.size = sizeof *alone};
+    }
+    good = amptrain_segment(network, images, MANY, 0, together, NULL, &error) == AMPTRAIN_OK;
+    for (int i = 0, count; good && i < MANY; i += count) {
+        count = 1 + i % 3 < MANY - i ? 1 + i % 3 : MANY - i;
+        int status = amptrain_segment(network, images + i, (size_t)count, 0, alone + i, NULL, &error);
+        good = status == AMPTRAIN_OK;
+        for (int k = i; good && k < i + count; k++) others += differing(&together[k], &alone[k]);
+    }
+    for (int i = 0; i < MANY; i++) {
+        amptrain_mask_free(&together[i]);
+        amptrain_mask_free(&alone[i]);
+    }
+    return good && others <= 2;
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 4) return 2;
@@ -80,6 +119,7 @@ int main(int argc, char **argv)
     status = amptrain_segment(network, images, 2, 0, masks, NULL, &error);
     ok("without problems[]", status == AMPTRAIN_BAD_DATA && !masks[0].classes &&
        strstr(error.text, "/nowhere.png: No such file"));
+    ok("images alone and together", alone_as_together(network));
     struct amptrain_class class;
     ok("classes of images are refused", amptrain_classify(network, images, 1, 1, &class, NULL, &error) ==
        AMPTRAIN_USAGE && strstr(error.text, "amptrain_segment"));
