@@ -187,15 +187,6 @@ static int forward_layouts(const struct conv_call *p, const struct layout *image
     return count;
 }
 
-static int data_layouts(const struct conv_call *p, const struct layout *image, struct layout *out)
-{
-    bool biased = planned_adds_bias(p->call) && image->c == p->c;
-    out[0] = out[1] = *image;
-    out[1].adds_bias = true;
-    if (biased) layout_rename(&out[1], "+bias");
-    return biased ? 2 : 1;
-}
-
 /* All layouts for a problem, always in the same order, so that a cached name is found again. */
 static int all_layouts(const struct conv_call *p, struct layout out[LAYOUTS])
 {
@@ -204,7 +195,7 @@ static int all_layouts(const struct conv_call *p, struct layout out[LAYOUTS])
     for (int i = 0; i < images; i++) {
         if (p->phase == PHASE_BACKWARD_PARAMS) count += weight_layouts(p, &image[i], out + count);
         else if (p->phase == PHASE_FORWARD) count += forward_layouts(p, &image[i], out + count);
-        else count += data_layouts(p, &image[i], out + count);
+        else out[count++] = image[i];    /* fused with a bias it is compiled at run time, for seconds */
     }
     return count;
 }
@@ -212,20 +203,17 @@ static int all_layouts(const struct conv_call *p, struct layout out[LAYOUTS])
 /* Numbers of a graph's tensors. */
 enum { X, WEIGHT, Y, BIAS, UNBIASED, BIASED, SUMS = BIAS, SQUARES };
 
-/* y with a bias, and relu if the layout says so, or d_x with a bias, fused by the engine. */
+/* y with a bias, and relu if the layout says so, fused by the engine. */
 static void describe_biased(const struct conv_call *p, const struct layout *l, struct dnn_graph *graph,
                             const struct dnn_convolution *convolution)
 {
-    bool data = p->phase == PHASE_BACKWARD_DATA;
-    const int *size = data ? l->in : p->out, width = data ? l->c : l->k;
-    struct dnn_tensor on_chip = {.dtype = F32, .dim = {p->n, width, size[0], size[1]},
+    struct dnn_tensor on_chip = {.dtype = F32, .dim = {p->n, l->k, p->out[0], p->out[1]},
                                  .planar = l->planar, .on_chip = true};
-    dnn_graph_tensor(graph, {.dtype = p->dtype, .dim = {1, width, 1, 1}});
+    dnn_graph_tensor(graph, {.dtype = p->dtype, .dim = {1, l->k, 1, 1}});
     dnn_graph_tensor(graph, on_chip);
     if (l->applies_relu) dnn_graph_tensor(graph, on_chip);
-    if (data) dnn_graph_backward_data(graph, convolution, Y, WEIGHT, UNBIASED);
-    else dnn_graph_forward(graph, convolution, X, WEIGHT, UNBIASED);
-    dnn_graph_binary(graph, DNN_ADD, UNBIASED, BIAS, data ? X : l->applies_relu ? BIASED : Y);
+    dnn_graph_forward(graph, convolution, X, WEIGHT, UNBIASED);
+    dnn_graph_binary(graph, DNN_ADD, UNBIASED, BIAS, l->applies_relu ? BIASED : Y);
     if (l->applies_relu) dnn_graph_relu(graph, BIASED, Y);
 }
 
@@ -369,7 +357,6 @@ static bool cudnn_make(const struct call *call, struct kernel_plan *plan)
     bool late = made.layout.y_type != p.dtype;
     if (made.layout.gives_sums) plan->epilogues |= AS_BIT(EPILOGUE_MOMENTS);
     if (made.layout.applies_relu || late) plan->epilogues |= AS_BIT(EPILOGUE_RELU);
-    if (made.layout.adds_bias) plan->epilogues |= AS_BIT(EPILOGUE_ADD);
     return true;
 }
 
@@ -480,8 +467,7 @@ static enum status cudnn_run(const struct call *call, const struct kernel_plan *
     const struct layout *l = &made->layout;
     void *x = conv_x(call), *weight = conv_weight(call), *y = conv_y(call);
     char *workspace = (char *)call->workspace;
-    void *bias = p->phase == PHASE_FORWARD ? conv_bias(call) : call_data(call, OPERAND_D_X_ADDEND);
-    void *data[DNN_TENSORS] = {x, weight, y, bias};
+    void *data[DNN_TENSORS] = {x, weight, y, conv_bias(call)};
     cudnnHandle_t handle;
     TRY(call_cudnn(call, &handle));
     if (l->gives_sums) {
