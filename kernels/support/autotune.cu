@@ -522,6 +522,8 @@ static enum status candidates_choose(struct candidates *list, struct candidate *
     TRY(cuda_status(list->call->device, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                     "creating a stream"));
     enum status status = candidates_time_on(list, stream);
+    /* The handle of cuDNN is lent to others later: it must not name a stream that is gone. */
+    if (list->call->library) cudnn()->cudnnSetStream((cudnnHandle_t)list->call->library, NULL);
     cudaStreamDestroy(stream);
     *chosen = candidates_fastest(list);
     if (!*chosen) *chosen = candidates_first(list);
