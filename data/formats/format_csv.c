@@ -43,18 +43,11 @@ static char *csv_path(const struct csv_data *csv, const char *name, const char *
     return path;
 }
 
-/* True if a name ends in an extension of images; anything behind another dot is a part of the name. */
-static bool has_extension(const char *name)
-{
-    const char *dot = strrchr(name, '.');
-    return dot && image_extension(dot + 1);
-}
-
 static char *csv_image_path(const struct dataset *dataset, int64_t index)
 {
     const struct csv_data *csv = dataset->state;
     const char *name = csv->table.paths[index];
-    return csv_path(csv, name, *csv->extension && !has_extension(name) ? csv->extension : "");
+    return csv_path(csv, name, *csv->extension && !image_is_named(name) ? csv->extension : "");
 }
 
 static char *csv_mask_path(const struct dataset *dataset, int64_t index)

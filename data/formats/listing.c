@@ -165,12 +165,6 @@ static bool is_loop(const struct level *level)
     return false;
 }
 
-static bool is_named_image(const char *name)
-{
-    const char *dot = strrchr(name, '.');
-    return dot && image_extension(dot + 1);
-}
-
 static bool listing_walk(const struct search *search, const char *name, const struct level *above,
                          int depth);
 
@@ -185,7 +179,7 @@ static bool listing_visit(const struct search *search, const char *name, char ki
     if (kind == 'd') {
         good = listing_walk(search, name, level, depth + 1);
     } else if (kind == 'f' &&
-               (look_at(path, &other) != LOOK_OTHER || (search->by_name && is_named_image(name)))) {
+               (look_at(path, &other) != LOOK_OTHER || (search->by_name && image_is_named(name)))) {
         /* Unreadable files count as bad images when they are used. */
         struct listed file = {.name = listing_name(listing, name), .class = (unsigned)search->class};
         *array_push(listing->files, listing->count) = file;
@@ -231,7 +225,7 @@ static void count_stray(const char *root, char *const *names, size_t count, stru
         const char *other = NULL;
         char *path = text_format("%s/%s", root, names[i] + 1);
         bool stray = names[i][0] == 'f' && look_at(path, &other) == LOOK_IMAGE;
-        listing->stray += stray || (names[i][0] == 'f' && (other || is_named_image(path)));
+        listing->stray += stray || (names[i][0] == 'f' && (other || image_is_named(path)));
         free(path);
     }
 }

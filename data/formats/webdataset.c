@@ -203,22 +203,17 @@ static bool add_group(struct samples *samples, const struct tar_member *member, 
     return true;
 }
 
-/* KEY.input.jpg, 0.05.png: perhaps beside KEY.jpg, or else the image, wrongly named. */
-static bool is_other_image(const char *extension)
-{
-    const char *last = strrchr(extension, '.');
-    return last && image_extension(last + 1);
-}
-
 static bool add_member(struct samples *samples, const struct tar_member *member, struct reason *reason)
 {
     struct sample *now = &samples->now;
     size_t length = key_length(member->name);
     const char *extension = member->name + length + 1;
     const char *of_label = samples->kind == TARGET_MASK ? "mask.png" : "cls";
-    bool image = length && image_extension(extension), label = length && strcasecmp(extension, of_label) == 0;
+    bool named = length && image_is_named(extension - 1), image = named && !strchr(extension, '.');
+    bool label = length && strcasecmp(extension, of_label) == 0;
     bool group = length && strcasecmp(extension, "group") == 0;
-    bool other = length && !label && is_other_image(extension);
+    /* KEY.input.jpg, 0.05.png: perhaps beside KEY.jpg, or else the image, wrongly named. */
+    bool other = named && !image && !label;
     if (!image && !label && !group && !other) return true;
     if (!now->key || strncmp(now->key, member->name, length) != 0 || now->key[length]) {
         end_sample(samples);

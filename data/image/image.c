@@ -83,10 +83,11 @@ const char *image_foreign(const uint8_t *bytes, size_t count)
     return kind.kind == FILE_IMAGE ? kind.name : NULL;
 }
 
-bool image_extension(const char *extension)
+bool image_is_named(const char *name)
 {
-    static const char *const known[] = {"jpg", "jpeg", "png", "webp", "tif", "tiff"};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    static const char *const known[] = {".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff"};
+    const char *extension = strrchr(name, '.');
+    for (size_t i = 0; extension && i < sizeof known / sizeof *known; i++)
         if (strcasecmp(extension, known[i]) == 0) return true;
     return false;
 }

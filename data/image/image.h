@@ -90,8 +90,8 @@ struct image_options {
     struct image_bands bands;
 };
 
-/* True if a file's extension, in any case, is that of a PNG, JPEG, WebP or TIFF. */
-bool image_extension(const char *extension);
+/* True if a file's name ends like a PNG's, JPEG's, WebP's or TIFF's, in any case. */
+bool image_is_named(const char *name);
 
 /* Decodes a PNG, JPEG, WebP or TIFF in memory. Samples of 16 bits and floats are kept (struct image's
  * `deep`). For 1 or 3 channels grey is replicated, colour is weighted to grey, alpha is shown over white;
