@@ -84,6 +84,10 @@ version() { "$program" --version >got && "$AMPTRAIN" --version | diff - got; }
 ok "the program" version
 models() { "$program" models | grep -q resnet50; }
 ok "... knows its models" models
+without_proc() { unshare -m sh -c 'umount -l /proc && "$1" models' sh "$program" | grep -q resnet50; }
+if [ -d venv ] && unshare -m umount -l /proc 2>/dev/null; then ok "... where /proc is not mounted, too" without_proc
+else skip "... where /proc is not mounted, too" "no permission to unmount it"
+fi
 paths=$(for i in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23; do
     echo "pictures/apple/$i.png pictures/pear/$i.png"; done)
 "$AMPTRAIN" predict -q --weights run $paths >wanted || exit 1
