@@ -34,6 +34,35 @@ static void job_do(void *context)
     chunk_do(job->worker, job->chunk);
 }
 
+/* With the lock held. False: a guest had no memory, and nobody will. */
+static bool make_chunk(struct worker *worker, struct chunk chunk)
+{
+    struct loader *loader = worker->loader;
+    const char *work = slot_work[chunk.slot->state];
+    int64_t begin = clock_nanoseconds();
+    loader->busy++;
+    pthread_mutex_unlock(&loader->lock);
+    bool done = guest_try(job_do, &(struct job){worker, chunk});
+    pthread_mutex_lock(&loader->lock);
+    time_spans_add(loader->spans, work, (int)(worker - loader->workers), begin);
+    if (done) {
+        chunk_end(loader, chunk);
+        return true;
+    }
+    loader->no_memory = true;
+    loader->busy--;
+    pthread_cond_broadcast(&loader->done);
+    return false;
+}
+
+static void worker_free(struct worker *worker)
+{
+    image_free(worker->image);
+    image_free(worker->mask);
+    image_free(&worker->reduced);
+    scratch_free(&worker->scratch);
+}
+
 /* A thread; takes the lock itself. */
 static void *worker_run(void *context)
 {
@@ -46,27 +75,10 @@ static void *worker_run(void *context)
             pthread_cond_wait(&loader->work, &loader->lock);
             continue;
         }
-        const char *work = slot_work[chunk.slot->state];
-        int64_t begin = clock_nanoseconds();
-        loader->busy++;
-        pthread_mutex_unlock(&loader->lock);
-        bool done = guest_try(job_do, &(struct job){worker, chunk});
-        pthread_mutex_lock(&loader->lock);
-        time_spans_add(loader->spans, work, (int)(worker - loader->workers), begin);
-        if (done) {
-            chunk_end(loader, chunk);
-            continue;
-        }
-        loader->no_memory = true;
-        loader->busy--;
-        pthread_cond_broadcast(&loader->done);
-        break;
+        if (!make_chunk(worker, chunk)) break;
     }
     pthread_mutex_unlock(&loader->lock);
-    image_free(worker->image);
-    image_free(worker->mask);
-    image_free(&worker->reduced);
-    scratch_free(&worker->scratch);
+    worker_free(worker);
     return NULL;
 }
 
@@ -75,7 +87,9 @@ static void *worker_run(void *context)
 static enum status start_threads(struct loader *loader)
 {
     int failed = 0;
-    loader->workers = memory_new((size_t)loader->options.workers, sizeof *loader->workers);
+    /* The last one is the caller of loader_next. */
+    loader->workers = memory_new((size_t)loader->options.workers + 1, sizeof *loader->workers);
+    loader->workers[loader->options.workers].loader = loader;
     while (!failed && loader->worker_count < loader->options.workers) {
         struct worker *worker = &loader->workers[loader->worker_count];
         worker->loader = loader;
@@ -204,6 +218,7 @@ bool loader_renew(struct loader *loader, const struct loader_options *options)
     pthread_mutex_lock(&loader->lock);
     set_count(loader, options->count);
     loader->options.bad_context = options->bad_context;
+    loader->options.helps = options->helps;
     pthread_mutex_unlock(&loader->lock);
     return true;
 }
@@ -233,6 +248,7 @@ void loader_close(struct loader *loader)
         return;
     }
     slots_free(loader);
+    if (loader->workers) worker_free(&loader->workers[loader->options.workers]);
     pthread_cond_destroy(&loader->work);
     pthread_cond_destroy(&loader->done);
     pthread_mutex_destroy(&loader->lock);
@@ -293,6 +309,14 @@ static int slots_out(const struct loader *loader)
     return count;
 }
 
+/* Does a worker's work in the caller's thread, instead of waiting; false: there is none, or no memory. */
+static bool help(struct loader *loader)
+{
+    struct chunk chunk;
+    if (!loader->options.helps || loader->no_memory || !chunk_next(loader, &chunk)) return false;
+    return make_chunk(&loader->workers[loader->options.workers], chunk);
+}
+
 /* *slot is NULL at the end of the epoch. */
 static enum status next_slot(struct loader *loader, struct slot **slot, double *wait_seconds)
 {
@@ -302,7 +326,8 @@ static enum status next_slot(struct loader *loader, struct slot **slot, double *
     *slot = ready_slot(loader);
     if (*slot) return OK;
     struct stall stall = {.from = clock_seconds()};
-    while (!(*slot = ready_slot(loader))) TRY(workers_wait(loader, &stall));
+    while (!(*slot = ready_slot(loader)))
+        if (!help(loader)) TRY(workers_wait(loader, &stall));
     if (wait_seconds) *wait_seconds += clock_seconds() - stall.from;
     return OK;
 }

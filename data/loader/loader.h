@@ -72,6 +72,8 @@ struct loader_options {
         size_t batch_bytes;      /* each batch's part of it; workers decode what does not fit */
     } decoder;
     int workers, prefetch;       /* threads (>= 1), batches ahead (>= 1) */
+    bool helps;                  /* loader_next makes images, too, rather than wait for those that do: nothing
+                                  * that they are made of is waited for */
     uint64_t seed;
     double timeout;              /* loader_next fails after that many seconds without a batch; 0: never */
     int (*stop)(void);           /* asked while it waits: not 0 makes it return STOPPED at once;

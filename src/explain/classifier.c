@@ -104,6 +104,13 @@ static struct loader_views views_of(const struct classifier *classifier)
     return (struct loader_views){settings->augment.val_flip, (int)settings->augment.val_shift};
 }
 
+static bool in_memory(const struct listed_image *images, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (!images[i].pixels && !images[i].bytes) return false;
+    return true;
+}
+
 enum status classifier_run(const struct classifier *classifier, const struct listed_image *images,
                            int64_t count,
                            enum status (*take)(void *context, int64_t image, const struct classified *what),
@@ -123,8 +130,8 @@ enum status classifier_run(const struct classifier *classifier, const struct lis
     if (views.mirrored || views.shift > 0)
         classifying.views = views_open(classifier->step->compiled.program.batch, session->data.classes);
     image_list_open(images, count, session_image_options(session), kept->dataset);
-    enum status status = session_loader_open_list(session, kept->dataset, &views, note_problem, &classifying,
-                                                  &kept->loader);
+    enum status status = session_loader_open_list(session, kept->dataset, in_memory(images, count), &views,
+                                                  note_problem, &classifying, &kept->loader);
     const struct inference inference = {session, classifier->step, kept->loader, take_batch, &classifying};
     if (status == OK) status = inference_run(&inference);
     /* After a failure threads may still be reading. */

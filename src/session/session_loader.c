@@ -137,7 +137,7 @@ enum status session_loader_open_features(const struct session *session, const st
     return loader_open(&options, loader);
 }
 
-enum status session_loader_open_list(const struct session *session, struct dataset *dataset,
+enum status session_loader_open_list(const struct session *session, struct dataset *dataset, bool in_memory,
                                      const struct loader_views *views,
                                      void (*bad_image)(void *context, int64_t index, const char *why),
                                      void *context, struct loader **loader)
@@ -151,6 +151,7 @@ enum status session_loader_open_list(const struct session *session, struct datas
     bool once = !views->mirrored && views->shift == 0;
     if (options.workers > dataset->count) options.workers = (int)dataset->count;
     if (once && options.prefetch > batches) options.prefetch = (int)batches;
+    options.helps = in_memory;
     options.stop_on_error = false;
     options.bad_image = bad_image;
     options.bad_context = context;

@@ -30,8 +30,9 @@ enum status session_loader_open_features(const struct session *session, const st
 
 /* Over other images, which are preprocessed as in an evaluation, in their order and in these views. Those
  * that cannot be used are reported as struct loader_options says. `*loader` is NULL, or one that was opened
- * here for the same session, data set and views, which then has other images: it goes on, or is replaced. */
-enum status session_loader_open_list(const struct session *session, struct dataset *dataset,
+ * here for the same session, data set and views, which then has other images: it goes on, or is replaced.
+ * `in_memory`: no image is a file. */
+enum status session_loader_open_list(const struct session *session, struct dataset *dataset, bool in_memory,
                                      const struct loader_views *views,
                                      void (*bad_image)(void *context, int64_t index, const char *why),
                                      void *context, struct loader **loader);

@@ -106,6 +106,7 @@ static void workers_and_prefetch_change_nothing(void **state)
         for (int j = 0; j < 3; j++) {
             options.workers = workers[i];
             options.prefetch = prefetch[j];
+            options.helps = (i + j) % 2;
             struct loader *loader = opened(&options);
             assert_int_equal(loader_batches(loader), BATCHES);
             for (int epoch = 0; epoch < 2; epoch++) {
