@@ -122,7 +122,6 @@ libkernels_a_SOURCES = \
 	kernels/conv/conv.c \
 	kernels/conv/conv.h \
 	kernels/conv/conv_cpu.c \
-	kernels/conv/conv_cpu.h \
 	kernels/conv/conv_depthwise_cpu.c \
 	kernels/conv/conv_gemm_cpu.c \
 	kernels/conv/conv_shifted_cpu.c \

@@ -1,7 +1,7 @@
 /* conv.h: the convolution's settings as its code on each device reads them. */
 #pragma once
 
-#include "kernels/op.h"
+#include "kernels/algorithm.h"
 #include "kernels/support/weight.h"
 
 #define CONV_SAME (-1)    /* kernel_h, stride_w ...: as kernel, stride, pad */
@@ -65,6 +65,14 @@ extern const struct op conv_op;
 extern const struct op_code conv_reference, conv_cpu;
 extern const struct algorithm *const conv_cpu_algorithms[];
 extern const char *const conv_cpu_variants[];
+
+/* Algorithms of our own on the CPU, in the place of the library's. */
+extern const struct algorithm conv_depthwise, conv_gemm, conv_gemm_per_image, conv_shifted, conv_winograd;
+
+/* Tells a kernel plan, of any op on the CPU, that weights do not change any more: what code derives of them
+ * (other layouts, transforms) is then computed once, and kept beside the plan's memory. */
+void conv_cpu_keep_weights(struct kernel_plan *plan);
+void conv_winograd_keep_weights(struct kernel_plan *plan);
 
 /* op_code.supports of the reference. */
 bool conv_supports(const struct call *call);

@@ -1,5 +1,4 @@
 #include "kernels/conv/conv.h"
-#include "kernels/conv/conv_cpu.h"
 #include "kernels/support/product.h"
 
 static bool conv_product_make(const struct call *call, struct kernel_plan *plan)

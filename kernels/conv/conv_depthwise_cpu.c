@@ -9,7 +9,6 @@
 
 #include "base/memory.h"
 #include "kernels/conv/conv.h"
-#include "kernels/conv/conv_cpu.h"
 #include "kernels/support/onednn.h"
 #include "kernels/support/pixels_cpu.h"
 #include "kernels/support/product.h"

@@ -6,13 +6,12 @@
  *
  * with w as k, (r, s, c); im2col computes columns from x, and col2im adds up d_columns, which are fp32, to
  * d_x. */
-#include "kernels/conv/conv_cpu.h"
+#include "kernels/conv/conv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "kernels/conv/conv.h"
 #include "kernels/linear/linear.h"
 #include "kernels/support/product.h"
 

@@ -8,13 +8,12 @@
  * them. x is transposed, so that taps are but other offsets in a row of a channel; d_y is arranged in
  * pairs of positions (pair_product.h). Positions are added up in order, in parts that depend on the shape
  * alone. */
-#include "kernels/conv/conv_cpu.h"
+#include "kernels/conv/conv.h"
 
 #include <stdlib.h>
 
 #include "base/memory.h"
 #include "base/openmp.h"
-#include "kernels/conv/conv.h"
 #include "kernels/support/onednn.h"
 #include "kernels/support/pair_product.h"
 #include "kernels/support/pixels_cpu.h"

@@ -3,14 +3,13 @@
  * channels: (tiles x channels) times (channels x filters); for d_g it sums over tiles. d_x is the same
  * convolution of d_y with kernels rotated by 180 degrees. No decision depends on the number of images or
  * threads, so an image has the same result in any batch. */
-#include "kernels/conv/conv_cpu.h"
+#include "kernels/conv/conv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "base/openmp.h"
-#include "kernels/conv/conv.h"
 #include "kernels/cpu.h"
 #include "kernels/kept_weights.h"
 #include "kernels/support/onednn.h"

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/conv/conv_cpu.h"
+#include "kernels/conv/conv.h"
 #include "kernels/support/product.h"
 #include "tests/support/op_case.h"
 #include "tests/support/unit.h"

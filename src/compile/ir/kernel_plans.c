@@ -9,7 +9,7 @@
 #include "base/watch.h"
 #include "compile/ir/call_equal.h"
 #include "compile/ir/program_parts.h"
-#include "kernels/conv/conv_cpu.h"
+#include "kernels/conv/conv.h"
 
 /* Instructions of a program with the same number and the same phase are the same call, of each micro-batch;
  * one that runs forward again has forward's plan. */

@@ -33,6 +33,6 @@ enum status kernel_plans_prepare(struct program *program, const struct kernel_op
                                  struct kernel_plans *kernel_plans);
 /* Asks for the workspaces anew, when a pass has made other instructions with the same kernel plans. */
 void kernel_plans_set_workspaces(const struct kernel_plans *kernel_plans, struct program *program);
-/* Tells plans for the CPU that weights do not change any more (kernels/conv/conv_cpu.h). */
+/* Tells plans for the CPU that weights do not change any more (kernels/conv/conv.h). */
 void kernel_plans_keep_weights(struct kernel_plans *kernel_plans);
 void kernel_plans_release(struct kernel_plans *kernel_plans);
