@@ -250,17 +250,18 @@ static struct dnn_graph *describe(const struct conv_call *p, const struct layout
 }
 
 /* Sums in the order of arrival are only faster in large fp32 problems, and lose digits in 16 bits. Engines
- * that are compiled at run time are 30 times as slow as the best where they write fp32 from 16 bits, but five
- * times as fast for weights of large kernels in groups. */
+ * that are compiled at run time, for seconds, are 30 times as slow as the best where they write fp32 from 16
+ * bits, but five times as fast for weights of large kernels in groups; what they would fuse a sweep does. */
 static struct dnn_rules rules_of(const struct conv_call *p, const struct layout *l)
 {
     bool small = conv_is_small(p), widens = p->dtype != F32 && l->weight_type == F32;
+    bool fuses = l->adds_bias || l->gives_sums;
     bool large = p->phase == PHASE_BACKWARD_PARAMS && p->groups > 1 && p->kernel[0] * p->kernel[1] > 25;
     return {.tensor_cores = p->call->tf32,
             .deterministic = p->call->deterministic || p->dtype != F32 || small,
-            .compiled = large              ? DNN_COMPILED_TOO
-                        : widens && !small ? DNN_COMPILED_NEVER
-                                           : DNN_COMPILED_FOR_WANT_OF_OTHERS};
+            .compiled = large                        ? DNN_COMPILED_TOO
+                        : fuses || (widens && !small) ? DNN_COMPILED_NEVER
+                                                      : DNN_COMPILED_FOR_WANT_OF_OTHERS};
 }
 
 static int cudnn_candidates(const struct call *call, int most, char names[][PLAN_NAME])
