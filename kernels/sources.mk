@@ -18,6 +18,7 @@ CUDA_SOURCES += \
 	kernels/conv/conv_direct.cu \
 	kernels/conv/conv_joined.cu \
 	kernels/conv/conv_layout.cu \
+	kernels/conv/conv_narrow.cu \
 	kernels/conv/conv_thin.cu \
 	kernels/conv/conv_product.cu \
 	kernels/conv/conv_rows.cu \

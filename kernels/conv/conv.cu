@@ -4,8 +4,8 @@
 /* In the order of preference if nothing is timed: specialised kernels, then libraries, cuBLASLt
  * before cuDNN, then general ones. */
 const struct algorithm *const conv_cuda_algorithms[] = {
-    &conv_by_depthwise, &conv_by_stem, &conv_by_thin, &conv_by_joined, &conv_by_gemm, &conv_by_cudnn,
-    &conv_by_product, &conv_by_rows, &conv_by_direct, &conv_by_gemm_per_image, NULL,
+    &conv_by_depthwise, &conv_by_stem, &conv_by_thin, &conv_by_joined, &conv_by_narrow, &conv_by_gemm,
+    &conv_by_cudnn, &conv_by_product, &conv_by_rows, &conv_by_direct, &conv_by_gemm_per_image, NULL,
 };
 
 /* Workspace, in bytes, that is always granted; more only if no algorithm works without it. */
@@ -87,8 +87,8 @@ static enum status conv_backward_params(const struct call *call)
     "cudnn " name, "cudnn " name "+late", "cudnn " name "+bias", "cudnn " name "+relu", \
     "cudnn " name "+sums", "cudnn " name "+narrow"
 static const char *const variants[] = {
-    "depthwise 2x4", "depthwise 2x7", "depthwise 2x8", "depthwise 4x4", "stem", "thin", "joined", "product",
-    "rows", "direct", "gemm", "gemm-per-image", IN_LAYOUT("plain"), IN_LAYOUT("padded4"),
+    "depthwise 2x4", "depthwise 2x7", "depthwise 2x8", "depthwise 4x4", "stem", "thin", "joined", "narrow",
+    "product", "rows", "direct", "gemm", "gemm-per-image", IN_LAYOUT("plain"), IN_LAYOUT("padded4"),
     IN_LAYOUT("padded8"), IN_LAYOUT("folded1x2"), IN_LAYOUT("folded2x2"), "cudnn planar", "cudnn planar+late",
     "cudnn planar+bias", "cudnn planar+relu", NULL,
 };

@@ -76,7 +76,7 @@ static inline double conv_products(const struct conv_sizes *p)
 
 extern const struct algorithm *const conv_cuda_algorithms[];
 extern const struct algorithm conv_by_cudnn, conv_by_product, conv_by_rows, conv_by_thin, conv_by_depthwise,
-    conv_by_stem, conv_by_joined, conv_by_direct, conv_by_gemm, conv_by_gemm_per_image;
+    conv_by_stem, conv_by_joined, conv_by_narrow, conv_by_direct, conv_by_gemm, conv_by_gemm_per_image;
 
 /* Small enough for tests and toys, where precision is worth more than speed: gradients of weights are not
  * rounded to 16 bits on the way, and sums are those of y as stored. */

@@ -117,8 +117,8 @@ __device__ static inline uint64_t matrix_at(uint32_t address, int leading)
            (uint64_t)(8 * row_bytes >> 4) << 32 | (uint64_t)1 << 62;
 }
 
-/* d = a b + (adds ? d : 0), 64 x 64 or 64 x 128 over 16; or, turned, a b', where b lies as columns x rows;
- * or, a_turned, a' b, where a lies as 16 rows of 64. */
+/* d = a b + (adds ? d : 0), 64 x 64, 64 x 128 or 64 x 192 over 16; or, turned, a b', where b lies as
+ * columns x rows; or, a_turned, a' b, where a lies as 16 rows of 64. */
 #define D32(i) D8(i), D8(i + 8), D8(i + 16), D8(i + 24)
 #define FIRST_32 \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
@@ -126,6 +126,9 @@ __device__ static inline uint64_t matrix_at(uint32_t address, int leading)
 #define NEXT_32 \
     ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define LAST_32 \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define WGMMA(columns, type, numbers, a, b, condition, a_turned, straight) \
     "{\n.reg .pred adds;\nsetp.ne.b32 adds, " condition ", 0;\n" \
     "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" numbers "}, " a ", " b \
@@ -136,6 +139,10 @@ __device__ static inline uint64_t matrix_at(uint32_t address, int leading)
 #define MULTIPLY_128(type) \
     asm volatile(WGMMA("128", type, FIRST_32 NEXT_32, "%64", "%65", "%66", "%67", "%68") \
                  : D32(0), D32(32) : "l"(a), "l"(b), "r"((int)adds), "n"(a_turned), "n"(!turned))
+#define MULTIPLY_192(type) \
+    asm volatile(WGMMA("192", type, FIRST_32 NEXT_32 LAST_32, "%96", "%97", "%98", "%99", "%100") \
+                 : D32(0), D32(32), D32(64) \
+                 : "l"(a), "l"(b), "r"((int)adds), "n"(a_turned), "n"(!turned))
 
 template <bool turned, bool a_turned = false>
 __device__ static inline void multiply(float (&d)[32], uint64_t a, uint64_t b, bool adds, __half)
@@ -156,6 +163,16 @@ template <bool turned, bool a_turned = false>
 __device__ static inline void multiply(float (&d)[64], uint64_t a, uint64_t b, bool adds, __nv_bfloat16)
 {
     MULTIPLY_128("bf16");
+}
+template <bool turned, bool a_turned = false>
+__device__ static inline void multiply(float (&d)[96], uint64_t a, uint64_t b, bool adds, __half)
+{
+    MULTIPLY_192("f16");
+}
+template <bool turned, bool a_turned = false>
+__device__ static inline void multiply(float (&d)[96], uint64_t a, uint64_t b, bool adds, __nv_bfloat16)
+{
+    MULTIPLY_192("bf16");
 }
 
 /* Sets the number of registers per thread of this warpgroup; others may take what one releases. */
