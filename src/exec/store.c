@@ -96,7 +96,9 @@ enum status store_open(struct device *device, const struct graph *graph, const s
         return fail(NO_DEVICE, "parameters and optimizer state need %s, but the device has only %s free",
                     text_bytes(bytes, needs), text_bytes(left, has));
     }
-    enum status status = device->backend->transfers.fill_zero(device, 0, opened.memory, bytes);
+    int64_t first = options->filled ? opened.layout.copies : 0;
+    char *unknown = (char *)opened.memory + first;
+    enum status status = device->backend->transfers.fill_zero(device, 0, unknown, bytes - (size_t)first);
     if (status == OK) status = device->backend->synchronize(device);
     if (status != OK) store_close(&opened);
     else *store = opened;
@@ -117,6 +119,11 @@ void store_close(struct store *store)
 static char *store_at(const struct store *store, int64_t offset)
 {
     return (char *)store->memory + offset;
+}
+
+static bool is_in_host(const struct store *store)
+{
+    return store->copied || store->device->backend->kind == DEVICE_CPU;
 }
 
 static enum status store_up(struct store *store, int64_t offset, const void *host, size_t bytes)
@@ -399,7 +406,7 @@ enum status store_read(const struct store *store, int param, enum store_part par
     assert(store_has(store, param, part));
     int64_t offset = part_offset(store, param, part);
     if (!held_channels_last(store, param)) return store_down(store, offset, host, part_bytes(store, param));
-    if (store->copied) {
+    if (is_in_host(store)) {
         store_to_torch(store, param, (const float *)store_at(store, offset), host);
         return OK;
     }
@@ -415,6 +422,10 @@ enum status store_write(struct store *store, int param, enum store_part part, co
     assert(store_has(store, param, part));
     int64_t offset = part_offset(store, param, part);
     if (!held_channels_last(store, param)) return store_up(store, offset, host, part_bytes(store, param));
+    if (is_in_host(store)) {
+        store_from_torch(store, param, host, (float *)store_at(store, offset));
+        return OK;
+    }
     float *held = memory_new(part_bytes(store, param), 1);
     store_from_torch(store, param, host, held);
     enum status status = store_up(store, offset, held, part_bytes(store, param));
@@ -445,8 +456,7 @@ static enum status copy_held(struct store *store, int param, const float *held, 
 float *store_held(const struct store *store, int param)
 {
     const struct store_slot *slot = &store->layout.params[param];
-    bool reached = store->device->backend->kind == DEVICE_CPU && slot->low == STORE_NONE;
-    return reached ? (float *)store_at(store, slot->master) : NULL;
+    return is_in_host(store) && slot->low == STORE_NONE ? (float *)store_at(store, slot->master) : NULL;
 }
 
 enum status store_read_held(const struct store *store, int param, void *host)

@@ -29,6 +29,7 @@ struct store_options {
     enum dtype low;                          /* storage dtype of the run's precision */
     const struct optimizer *optimizer;       /* NULL: no training, masters and copies only */
     bool ema;
+    bool filled;                             /* the caller writes all parameters, which need not be zeroed */
 };
 
 /* Computes the layout, without memory. Weights and biases of LOW ops get copies if `low` is not fp32. */

@@ -162,6 +162,7 @@ static enum status open_store(const struct trained *trained, struct device *devi
     struct store_options options = session_store_options(&trained->session, false);
     const struct weights_options *loaded = &trained->loaded;
     options.low = low;
+    options.filled = device != trained->session.device;      /* new pages of the host are zeros */
     TRY(store_open(device, &trained->session.graphs.training, &options, store));
     /* Initial values, which take several times as long as loading, where the file may lack tensors. */
     enum status status = loaded->lenient || loaded->fine_tuned ? store_init(store, 0) : OK;
@@ -181,12 +182,13 @@ static enum status open_folded(const char *path, const int *norms, struct traine
 {
     struct session *session = &trained->session;
     struct graphs *graphs = &session->graphs;
-    const struct store_options options = session_store_options(session, false);
+    struct store_options options = session_store_options(session, false);
     struct device *host;
     struct store whole;
     TRY(device_open("cpu", session->device->threads, &host));
     enum status status = open_store(trained, host, F32, path, &whole);
     if (status == OK) {
+        options.filled = true;
         graphs->folded = batchnorm_fold(&graphs->evaluation, norms);
         status = store_open(session->device, &graphs->folded, &options, &trained->store);
         if (status == OK) status = folded_store_fill(&trained->store, &graphs->evaluation, norms, &whole);
