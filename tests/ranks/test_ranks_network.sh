@@ -45,7 +45,7 @@ ok "... whose delay and rate are said" rate
 figure "$(grep -h "by TCP" far.0.err)"
 
 broken() {
-    network 0.01 1e9 0 2
+    network 0.01 1e9 0 3
     ranks broken -s run.max_steps=100000 -s train.epochs=100000 && return 1
     took=$(($(date +%s) - $(tail -n 1 cut)))
     [ $took -le 10 ] || { echo "after $took s"; return 1; }
