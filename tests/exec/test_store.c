@@ -59,14 +59,14 @@ static void test_layout_parts(void **state)
     int frozen = graph_find_param(&graph, "conv1.weight");
     graph.params[frozen].frozen = true;
     struct store_layout layout;
-    store_lay_out(&graph, &(struct store_options){F16, optimizer_find("adam"), true}, &layout);
+    store_lay_out(&graph, &(struct store_options){F16, optimizer_find("adam"), true, false}, &layout);
     assert_true(layout.params[conv].low != STORE_NONE && layout.params[frozen].low != STORE_NONE);
     assert_true(layout.params[norm].low == STORE_NONE && layout.params[mean].low == STORE_NONE);
     assert_true(layout.params[conv].slots[1] != STORE_NONE && layout.params[norm].slots[1] != STORE_NONE);
     assert_true(layout.params[mean].slots[0] == STORE_NONE && layout.params[frozen].slots[0] == STORE_NONE);
     assert_true(layout.params[mean].average != STORE_NONE && layout.params[frozen].average == STORE_NONE);
     store_layout_free(&layout);
-    store_lay_out(&graph, &(struct store_options){F32, NULL, false}, &layout);
+    store_lay_out(&graph, &(struct store_options){.low = F32}, &layout);
     assert_true(layout.params[conv].low == STORE_NONE && layout.params[conv].slots[0] == STORE_NONE);
     assert_true(layout.params[conv].average == STORE_NONE);
     store_layout_free(&layout);
@@ -91,7 +91,7 @@ static struct moments initial_moments(enum init init, double arg)
     spec->init = init;
     spec->init_arg = arg;
     device = place_open(0);
-    assert_int_equal(store_open(device, &graph, &(struct store_options){F32, NULL, false}, &store), OK);
+    assert_int_equal(store_open(device, &graph, &(struct store_options){.low = F32}, &store), OK);
     assert_int_equal(store_init(&store, 1), OK);
     int64_t count = shape_count(spec->shape);
     float *values = memory_new((size_t)count, sizeof *values);
@@ -162,7 +162,7 @@ static void check_dirac(int groups)
     graph.params[weight].spec.init_arg = groups;
     struct device *device = place_open(0);
     struct store store;
-    assert_int_equal(store_open(device, &graph, &(struct store_options){F32, NULL, false}, &store), OK);
+    assert_int_equal(store_open(device, &graph, &(struct store_options){.low = F32}, &store), OK);
     assert_int_equal(store_init(&store, 1), OK);
     float *values = memory_new((size_t)128 * 64 * 9, sizeof *values);
     assert_int_equal(store_read(&store, weight, STORE_MASTER, values), OK);
@@ -195,7 +195,7 @@ static struct store open_mixed(struct device *device, const struct graph *graph,
                                uint64_t seed)
 {
     struct store store;
-    struct store_options options = {low, optimizer_find("sgd"), ema};
+    struct store_options options = {.low = low, .optimizer = optimizer_find("sgd"), .ema = ema};
     assert_int_equal(store_open(device, graph, &options, &store), OK);
     assert_int_equal(store_init(&store, seed), OK);
     return store;
