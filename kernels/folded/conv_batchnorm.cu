@@ -629,10 +629,11 @@ static enum status multiply_a(const struct call *call, const struct workspace_la
 {
     struct call summing = *call;
     summing.workspace = at<char>(call, r.parts);
+    summing.y.data = NULL;
+    *call_put(&summing, OPERAND_Y_SUMS) = {.data = at<float>(call, r.sums)};
     *gram = sums_of(call, r) + extents_of(call).channels;
     if (gram_is_given(call)) return OK;
-    struct gram_operands of = {.x = a, .sums = at<float>(call, r.sums), .parts = at<float>(call, r.parts)};
-    if (gram_is_made(call)) return gram_run(call, &of);
+    if (gram_is_made(call)) return gram_run(&summing, false);
     bool summed = conv_batchnorm_sums(call) || is_strided(call);
     if (!summed) TRY(columns_sum(&summing, a, at<float>(call, r.sums), false));
     struct matmul_operands product = operands(call, r, a->data, a->data, at<float>(call, r.square));

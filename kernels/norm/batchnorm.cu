@@ -463,17 +463,7 @@ static enum status batchnorm_normalise(const struct call *call, bool behind)
 {
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
     float *sums = (float *)call_data(call, OPERAND_Y_SUMS);
-    if (sums && batchnorm_makes_gram(call)) {
-        struct gram_operands of = {
-            .x = &call->x[0],
-            .a = call->y.data,
-            .values = values_of(call),
-            .sums = sums,
-            .parts = (float *)call->workspace,
-            .early = behind,
-        };
-        return gram_run(call, &of);
-    }
+    if (sums && batchnorm_makes_gram(call)) return gram_run(call, behind);
     return with_kind(call, [&](auto type, auto width, auto act) {
         using T = decltype(type);
         constexpr enum activation kind = (enum activation)decltype(act)::number;

@@ -217,23 +217,26 @@ size_t gram_workspace(const struct tensor *x, struct device *device)
     return channels * (channels + 1) * (size_t)cuda_facts(device)->multiprocessors * sizeof(float);
 }
 
-enum status gram_run(const struct call *call, const struct gram_operands *of)
+enum status gram_run(const struct call *call, bool behind)
 {
-    gram_problem p = gram_problem_of(of->x);
-    p.values = of->values;
-    p.parts = of->parts;
+    const struct tensor *of = &call->x[0];
+    bool normalises = call->y.data;
+    gram_problem p = gram_problem_of(of);
+    if (normalises) p.values = batchnorm_parts::values_of(call);
+    p.parts = (float *)call->workspace;
     int blocks = cuda_facts(call->device)->multiprocessors;
     bool narrow = p.columns == 64;
     struct launch how = {
         (unsigned)blocks, (unsigned)(narrow ? threads(groups_of(64)) : threads(groups_of(128))),
-        narrow ? shared_bytes<groups_of(64), 64>(p) : shared_bytes<groups_of(128), 128>(p), of->early};
+        narrow ? shared_bytes<groups_of(64), 64>(p) : shared_bytes<groups_of(128), 128>(p), behind};
     CUtensorMap x, a;
-    if (!map_matrix(&x, of->x->dtype, of->x->data, p.rows, p.columns) ||
-        !map_matrix(&a, of->x->dtype, of->a ? of->a : of->x->data, p.rows, p.columns))
+    if (!map_matrix(&x, of->dtype, of->data, p.rows, p.columns) ||
+        !map_matrix(&a, of->dtype, normalises ? call->y.data : of->data, p.rows, p.columns))
         return fail(NO_DEVICE, "the driver does not describe a batch norm's tensors");
-    TRY(with_kernel(of->x, of->a, [&](auto kernel) {
+    TRY(with_kernel(of, normalises, [&](auto kernel) {
         TRY(grant_shared(call, kernel));
         return launch_as(call, kernel, how, x, a, p);
     }));
-    return columns_finish(call, {of->parts, (int)blocks, 1, p.columns * (p.columns + 1)}, of->sums);
+    return columns_finish(call, {p.parts, blocks, 1, p.columns * (p.columns + 1)},
+                          (float *)call_data(call, OPERAND_Y_SUMS));
 }
