@@ -40,6 +40,8 @@ CUDA_SOURCES += \
 	kernels/folded/conv_batchnorm.cu \
 	kernels/folded/conv_batchnorm_data.cu \
 	kernels/folded/conv_batchnorm_output.cu \
+	kernels/folded/conv_transpose_concat.cu \
+	kernels/folded/conv_transpose_concat_patches.cu \
 	kernels/images/blend.cu \
 	kernels/images/images.cu \
 	kernels/images/vary.cu \
@@ -87,6 +89,7 @@ EXTRA_DIST += \
 	kernels/elementwise/elementwise_sums.cuh \
 	kernels/folded/conv_batchnorm_data.cuh \
 	kernels/folded/conv_batchnorm_output.cuh \
+	kernels/folded/conv_transpose_concat_patches.cuh \
 	kernels/images/vary.cuh \
 	kernels/linear/linear.cuh \
 	kernels/linear/matmul.cuh \
@@ -157,6 +160,8 @@ libkernels_a_SOURCES = \
 	kernels/exchange/sum_rounded.h \
 	kernels/folded/conv_batchnorm.c \
 	kernels/folded/conv_batchnorm.h \
+	kernels/folded/conv_transpose_concat.c \
+	kernels/folded/conv_transpose_concat.h \
 	kernels/images/blend.c \
 	kernels/images/blend.h \
 	kernels/images/images.c \

@@ -1,6 +1,7 @@
 /* tiles.cuh: products of matrices on Hopper (capability 9.0), tile by tile: what conv_joined.cu,
- * conv_batchnorm_data.cu, conv_batchnorm_output.cu and gram.cu share. D [rows x columns] is A B and what a
- * kernel makes of that; it takes the place of a second operand C of the same shape.
+ * conv_batchnorm_data.cu, conv_batchnorm_output.cu, conv_transpose_concat_patches.cu and gram.cu share.
+ * D [rows x columns] is A B and what a kernel makes of that; it takes the place of a second operand C of the
+ * same shape, if any.
  *
  * Blocks are persistent: each has `columns` columns, whose part of B stays in shared memory, and every nth
  * tile of 64 rows. `groups` warpgroups multiply, each its own tiles, so that some may wait for memory while
@@ -249,29 +250,43 @@ template <int groups, int columns> __device__ static void barriers_init(const bl
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-/* B's parts, which are of `columns` rows where it is turned, and all chunks of A. */
-template <bool turned = false, int groups, int columns>
-__device__ static void load_factors(const block<groups, columns> &b, const CUtensorMap *rows,
-                                    const CUtensorMap *weight)
+/* B's parts, which are of `columns` rows where it is turned. */
+template <bool turned, int groups, int columns>
+__device__ static inline void load_columns(const block<groups, columns> &b, const CUtensorMap *weight)
 {
     constexpr int sides = columns / 64;
-    if (b.g == 0) {
-        int chunks = b.p.chunks + b.p.own_chunks;
-        barrier_expect(&b.barrier->weight, chunks * tile_bytes(columns));
-        for (int i = 0; i < sides * chunks; i++) {
-            int inner = i / sides * chunk, column = b.column + i % sides * 64;
-            load_box(b.weight + i * side_bytes, weight, turned ? inner : column, turned ? column : inner,
-                     &b.barrier->weight);
-        }
+    int chunks = b.p.chunks + b.p.own_chunks;
+    if (b.g > 0) return;
+    barrier_expect(&b.barrier->weight, chunks * tile_bytes(columns));
+    for (int i = 0; i < sides * chunks; i++) {
+        int inner = i / sides * chunk, column = b.column + i % sides * 64;
+        load_box(b.weight + i * side_bytes, weight, turned ? inner : column, turned ? column : inner,
+                 &b.barrier->weight);
     }
+}
+
+/* Calls load(tile, k, to, barrier) for all chunks of A, each as soon as there is room. */
+template <int groups, int columns, class Load>
+__device__ static inline void load_rows(const block<groups, columns> &b, Load load)
+{
     ring ring = {0, 1};
     for (int64_t tile = b.first; tile < b.end; tile += b.step)
         for (int k = 0; k < b.p.chunks; k++, ring.next(b.p.stages)) {
             uint64_t *full = &b.barrier->full[b.g][ring.at];
             barrier_wait(&b.barrier->empty[b.g][ring.at], ring.phase);
             barrier_expect(full, side_bytes);
-            load_box(b.chunk_at(ring.at), rows, k * chunk, tile * tile_rows, full);
+            load(tile, k, b.chunk_at(ring.at), full);
         }
+}
+
+template <bool turned = false, int groups, int columns>
+__device__ static void load_factors(const block<groups, columns> &b, const CUtensorMap *rows,
+                                    const CUtensorMap *weight)
+{
+    load_columns<turned>(b, weight);
+    load_rows(b, [&](int64_t tile, int k, uint8_t *to, uint64_t *full) {
+        load_box(to, rows, k * chunk, tile * tile_rows, full);
+    });
 }
 
 /* Where a tile's rows begin; backwards: the first tile has the last rows. */
@@ -291,23 +306,29 @@ __device__ static void load_tile(const block<groups, columns> &b, const CUtensor
         load_box(b.tile_at(i) + s * side_bytes, c, b.column + s * 64, first_row<backwards>(b, tile), in);
 }
 
-/* Calls load(tile, i) for all tiles, and stores D. The memory of a tile can be reused as soon as it has been
- * read. */
-template <bool backwards = false, int groups, int columns, class Load>
-__device__ static void exchange_tiles(const block<groups, columns> &b, const CUtensorMap *d, Load load)
+/* Calls load(tile, i) for all tiles, and store(tile, s, from) for all sides of D. The memory of a tile can be
+ * reused as soon as it has been read. */
+template <int groups, int columns, class Load, class Store>
+__device__ static inline void exchange_sides(const block<groups, columns> &b, Load load, Store store)
 {
     int64_t ahead = b.first;
     for (int i = 0; i < b.p.tiles && ahead < b.end; i++, ahead += b.step) load(ahead, i);
     ring ring = {0, 0};
     for (int64_t tile = b.first; tile < b.end; tile += b.step, ahead += b.step, ring.next(b.p.tiles)) {
         barrier_wait(&b.barrier->out[b.g][ring.at], ring.phase);
-        for (int s = 0; s < columns / 64; s++)
-            store_box(d, b.tile_at(ring.at) + s * side_bytes, b.column + s * 64,
-                      first_row<backwards>(b, tile));
+        for (int s = 0; s < columns / 64; s++) store(tile, s, b.tile_at(ring.at) + s * side_bytes);
         asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;" ::: "memory");
         if (ahead < b.end) load(ahead, ring.at);
     }
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+template <bool backwards = false, int groups, int columns, class Load>
+__device__ static void exchange_tiles(const block<groups, columns> &b, const CUtensorMap *d, Load load)
+{
+    exchange_sides(b, load, [&](int64_t tile, int s, const uint8_t *from) {
+        store_box(d, from, b.column + s * 64, first_row<backwards>(b, tile));
+    });
 }
 
 /* Begins the product of a chunk and those 64 rows of B. */

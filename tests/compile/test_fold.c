@@ -136,6 +136,23 @@ static const char inverted[] =
     "pool = globalavgpool conv6\n"
     "fc = linear pool units=5\n";
 
+/* What two transposed convolutions compute is concatenated, as the second input and as the first. */
+static const char concatenated[] =
+    "[input]\n"
+    "channels = 3\n"
+    "size = 8\n"
+    "[layers]\n"
+    "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
+    "conv2 = conv conv1 filters=128 kernel=2 stride=2\n"
+    "up1 = conv_transpose conv2 filters=64 kernel=2 stride=2\n"
+    "cat1 = concat conv1 up1\n"
+    "relu1 = relu cat1\n"
+    "conv3 = conv relu1 filters=128 kernel=4 stride=4\n"
+    "up2 = conv_transpose conv3 filters=64 kernel=2 stride=2 bias=no\n"
+    "cat2 = concat up2 conv2\n"
+    "pool = globalavgpool cat2\n"
+    "fc = linear pool units=5\n";
+
 static int count_folded(const struct program *program, const char *name)
 {
     const struct op *op = op_find(name);
@@ -356,6 +373,27 @@ static void test_gradients(void **state)
         }
         close_exact(&u);
     }
+}
+
+static void test_concatenations(void **state)
+{
+    const enum dtype types[] = {F16, BF16};
+    struct unfolded u;
+    open_exact(concatenated, &u);
+    for (int i = 0; i < 2; i++) {
+        struct net folded;
+        open_apart(&u, types[i], false, false);
+        struct net_options options = u.options;
+        options.fold_least = 1;
+        net_open(&folded, &u.graph, &options);
+        assert_int_equal(count_folded(&u.apart.program, "concat"), 2 * MICRO_BATCHES);
+        assert_int_equal(count_folded(&folded.program, "concat"), 0);
+        assert_int_equal(count_folded(&folded.program, "conv_transpose_concat"), 2 * MICRO_BATCHES);
+        assert_int_equal(count_params(&folded), graph_param_elements(&u.graph));
+        check_against(&u, &folded);
+        net_close(&u.apart);
+    }
+    close_exact(&u);
 }
 
 static void test_products(void **state)
@@ -631,6 +669,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_concatenations),
         cmocka_unit_test(test_products),
         cmocka_unit_test(test_merged),
         cmocka_unit_test(test_with_others),

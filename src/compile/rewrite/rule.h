@@ -22,8 +22,8 @@
 #include "compile/ir/program_parts.h"
 #include "compile/rewrite/rewrites.h"
 
-/* One of the two, and the role that the value between them has there, with index 0; or any input of a sum or
- * an addition. */
+/* One of the two, and the role that the value between them has there, with index 0; or any input of a sum,
+ * an addition or a concatenation. */
 struct rule_end {
     const char *op;          /* NULL: any */
     enum phase phase;

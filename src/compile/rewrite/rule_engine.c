@@ -143,8 +143,10 @@ static bool rule_apply(struct engine *e, const struct rule *rule, int i)
     const struct instruction *at = &e->program->instructions[i];
     struct match match;
     if (e->removed[i] || !is_end(at, &rule->second)) return false;
-    bool commutes = strcmp(at->op->name, "sum") == 0 || strcmp(at->op->name, "add") == 0;
-    int count = commutes ? operand_count(at, OPERAND_X) : 1;
+    static const char *const all[] = {"sum", "add", "concat"};
+    bool any = false;
+    for (int k = 0; k < 3; k++) any |= strcmp(at->op->name, all[k]) == 0;
+    int count = any ? operand_count(at, OPERAND_X) : 1;
     for (int k = 0; k < count; k++)
         if (match_make(e, rule, i, operand(at, rule->second.role, k), &match) && match_apply(e, &match))
             return true;

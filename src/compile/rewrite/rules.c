@@ -122,6 +122,27 @@ static bool fold_conv_batchnorm(struct match *m)
     return settings && take_conv(m, op, settings);
 }
 
+/* Of two inputs; the second reads what the first one reads, and its parameters. */
+static bool fold_concat(struct match *m)
+{
+    const struct op *op = build_op("conv_transpose_concat");
+    const struct conv_transpose *up = m->first->settings;
+    bool first = operand_x(m->second, 0) == m->value;
+    int other = operand_x(m->second, first);
+    bool large = shape_count(value_at(m, m->value)->shape) >= m->options->fold_least;
+    if (operand_count(m->second, OPERAND_X) != 2 || other == m->value || !large || up->output_pad > 0 ||
+        m->first->epilogue_count > 0) return false;
+    struct text text = {0};
+    op_settings_print(m->first->op, up, &text);
+    take_input(m, op, build_settings(m->program, op, text_format("%s first=%s", text.data,
+                                                                 first ? "yes" : "no")));
+    text_free(&text);
+    operand_set(m->second, OPERAND_X, 1, other);
+    for (int i = 0; i < operand_count(m->first, OPERAND_PARAM); i++)
+        operand_set(m->second, OPERAND_PARAM, i, operand(m->first, OPERAND_PARAM, i));
+    return true;
+}
+
 static bool fold_pool(struct match *m)
 {
     const struct op *op = build_op("batchnorm_maxpool");
@@ -339,6 +360,10 @@ static const struct rule rules[] = {
     /* A 1x1 convolution's result is never stored: batch norm computes it as often as it reads it. */
     {"fold_conv_batchnorm", "fold_conv_batchnorm", {"conv", FORWARD, Y}, {"batchnorm", FORWARD, X},
      SINGLE_USE, NOTHING, fold_conv_batchnorm},
+
+    /* A transposed convolution writes its result where a concatenation wants it. */
+    {"fold_conv_batchnorm", "fold_concat", {"conv_transpose", FORWARD, Y}, {"concat", FORWARD, X}, SINGLE_USE,
+     NOTHING, fold_concat},
 
     /* Nor is that of a batch norm before a max pooling. */
     {"fold_maxpool", "fold_maxpool", {"batchnorm", FORWARD, Y}, {"maxpool", FORWARD, X}, SINGLE_USE, NOTHING,

@@ -134,8 +134,10 @@ static struct filter filter_of(const struct program *program, const struct instr
         if (o->role != OPERAND_PARAM || !at->op) continue;
         const struct shape weight = program->values[o->value].shape;
         if (!is_weight(program, o->value) || weight.rank % 2 != 0) continue;
-        int image = at->op->products_by_input ? operand_y(at) : operand_x(at, 0);
-        int64_t all = program->values[image].shape.c;
+        bool by_input = at->op->products_by_input;
+        int64_t all = program->values[by_input ? operand_y(at) : operand_x(at, 0)].shape.c;
+        if (by_input && operand_count(at, OPERAND_X) > 1)      /* of a concatenation */
+            all -= program->values[operand_x(at, 1)].shape.c;
         int64_t groups = weight.rank == 4 && weight.dim[1] > 0 ? all / weight.dim[1] : 1;
         return (struct filter){weight.dim[1], groups > 1 ? groups : 1};
     }
