@@ -106,20 +106,24 @@ struct trial {
     size_t bytes, operands, workspace;   /* of the memory and its parts */
 };
 
-/* Magnitudes between 1/4 and 1: the power of a product, and so the clock rate, depends on its bits. */
-template <class T> __global__ void autotune_fill_kernel(T *data, int64_t count, unsigned seed)
+/* Magnitudes between 1/4 and 1: the power of a product, and so the clock rate, depends on its bits. For more
+ * octaves some are halved, up to octaves - 1 times. */
+template <class T>
+__global__ void autotune_fill_kernel(T *data, int64_t count, unsigned seed, unsigned octaves)
 {
     int64_t stride = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
         unsigned bits = ((unsigned)i + seed) * 2654435761u ^ (unsigned)(i >> 7) * 40503u;
         bits ^= bits >> 15;
         float value = 0.25f + (float)(bits & 0xffff) * (0.75f / 65536);
+        value = ldexpf(value, -(int)((bits >> 17) % octaves));
         data[i] = from_float<T>(bits & 0x10000 ? value : -value);
     }
 }
 
 /* Fills a tensor; one of other types than floats gets the bits of some. */
-static enum status tensor_fill(const struct call *call, const struct tensor *tensor, unsigned seed)
+static enum status tensor_fill(const struct call *call, const struct tensor *tensor, unsigned seed,
+                               unsigned octaves)
 {
     bool number = dtype_is_float(tensor->dtype);
     int64_t count = number ? shape_count(tensor->shape) : (int64_t)tensor_bytes(tensor) / 4;
@@ -127,15 +131,16 @@ static enum status tensor_fill(const struct call *call, const struct tensor *ten
     return with_type(number ? tensor->dtype : F32, [&](auto type) {
         using T = decltype(type);
         autotune_fill_kernel<<<grid_of(call, count, 256), 256, 0, stream_of(call)>>>((T *)tensor->data, count,
-                                                                                     seed);
+                                                                                     seed, octaves);
         return launched(call);
     });
 }
 
-static enum status trial_fill(const struct trial *t, unsigned seed)
+static enum status trial_fill(const struct trial *t, unsigned seed, unsigned octaves)
 {
     for (int i = 0; i < t->tensor_count; i++)
-        if (t->tensors[i].reads) TRY(tensor_fill(&t->call, t->tensors[i].tensor, seed + (unsigned)i));
+        if (t->tensors[i].reads)
+            TRY(tensor_fill(&t->call, t->tensors[i].tensor, seed + (unsigned)i, octaves));
     return OK;
 }
 
@@ -178,7 +183,7 @@ static enum status trial_allocate(struct trial *t, const struct candidates *list
     if (!t->memory) return OK;
     trial_place(t, t->memory);
     t->call.workspace = t->memory + t->operands;
-    return trial_fill(t, 0);
+    return trial_fill(t, 0, 1);
 }
 
 static struct tensor *tensors_copy(struct tensor *to, const struct tensor *from, int count)
@@ -327,6 +332,8 @@ static float trial_time(const struct trial *t, const struct candidate *c, float 
  * first candidate's, one in 10,000 of the numbers in 16 bits differs, and most of those in fp32. */
 #define BITS_RESULTS ((int64_t)1 << 20)
 #define BITS_ROUNDS 16
+/* Sums of a few hundred products of bf16 within two octaves are exact in fp32, in any order. */
+#define BITS_OCTAVES 12
 
 __global__ void autotune_digest_kernel(unsigned long long *sum, const uint32_t *words, int64_t count)
 {
@@ -354,7 +361,7 @@ static bool trial_digest(const struct trial *t, const struct candidate *c, unsig
 {
     unsigned long long *at = (unsigned long long *)t->call.workspace, more = 0;
     int64_t words = (int64_t)(t->operands / sizeof(uint32_t));
-    if (cudaMemsetAsync(t->memory, 0, t->operands, t->stream) || trial_fill(t, seed) != OK ||
+    if (cudaMemsetAsync(t->memory, 0, t->operands, t->stream) || trial_fill(t, seed, BITS_OCTAVES) != OK ||
         trial_queue(t, c) != OK || cudaMemsetAsync(at, 0, sizeof *at, t->stream))
         return false;
     autotune_digest_kernel<<<grid_of(&t->call, words, 256, 8), 256, 0, t->stream>>>(
@@ -397,7 +404,7 @@ static enum status candidates_agree(struct candidates *list, const struct trial 
         if (works && !*tried) first = sum, *tried = true;
         c->other = !works || sum != first;
     }
-    return trial_fill(t, 0);
+    return trial_fill(t, 0, 1);
 }
 
 /* ---- Results of timing by family (device/cuda_families.h) ---- */
