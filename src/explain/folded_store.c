@@ -49,16 +49,6 @@ static float *read_param(void *context, int param)
     return values;
 }
 
-/* Weights get a factor for each filter; biases the summand, too. */
-static void fold(const struct affine *affine, int64_t filters, int64_t each, bool bias, const float *from,
-                 float *to)
-{
-#pragma omp parallel for schedule(static)
-    for (int64_t k = 0; k < filters; k++)
-        for (int64_t i = k * each; i < (k + 1) * each; i++)
-            to[i] = from[i] * affine->scale[k] + (bias ? affine->shift[k] : 0);
-}
-
 static enum status fill_param(struct folding *folding, struct store *store, int param, int norm)
 {
     const struct parameter *at = &store->graph->params[param];
@@ -69,8 +59,10 @@ static enum status fill_param(struct folding *folding, struct store *store, int 
     float *held = store_held(store, param), *to = held ? held : folding->out;
     const float *from = find_values(folding, at->name, shape);
     bool bias = param > store->graph->nodes[at->node].param_first;
-    if (norm > 0) fold(&affine, shape.dim[0], shape_count(shape) / shape.dim[0], bias, from, to);
-    else memcpy(to, from, bytes);
+    if (norm > 0)
+        batchnorm_fold_apply(&affine, shape.dim[0], shape_count(shape) / shape.dim[0], bias, from, to);
+    else
+        memcpy(to, from, bytes);
     free(affine.scale);
     free(affine.shift);
     return held || folding->status != OK ? folding->status : store_write_held(store, param, to);

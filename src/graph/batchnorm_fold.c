@@ -89,3 +89,12 @@ struct affine batchnorm_fold_affine(const struct node *norm, float *(*read)(void
     free(variance);
     return affine;
 }
+
+void batchnorm_fold_apply(const struct affine *affine, int64_t filters, int64_t each, bool bias,
+                          const float *from, float *to)
+{
+#pragma omp parallel for schedule(static)
+    for (int64_t k = 0; k < filters; k++)
+        for (int64_t i = k * each; i < (k + 1) * each; i++)
+            to[i] = bias ? from[i] * affine->scale[k] + affine->shift[k] : from[i] * affine->scale[k];
+}

@@ -19,3 +19,8 @@ struct affine {
 };
 struct affine batchnorm_fold_affine(const struct node *norm, float *(*read)(void *context, int param),
                                     void *context);
+
+/* Weights `from`, of so many filters with `each` numbers, get the filter's factor; biases (`each` is 1) the
+ * summand, too. `to` may be `from`. */
+void batchnorm_fold_apply(const struct affine *affine, int64_t filters, int64_t each, bool bias,
+                          const float *from, float *to);

@@ -240,10 +240,10 @@ static void add_weights(struct writer *w, const struct node *node, const struct 
     float *weight = param_read(w, node, 0);
     float *bias = biased ? param_read(w, node, 1) : memory_new((size_t)filters, sizeof *bias);
     struct affine affine = {0};
-    if (norm) affine = batchnorm_fold_affine(norm, values_read, w);
-    for (int64_t k = 0; norm && k < filters; k++) {
-        bias[k] = bias[k] * affine.scale[k] + affine.shift[k];
-        for (int64_t i = k * length; i < (k + 1) * length; i++) weight[i] *= affine.scale[k];
+    if (norm) {
+        affine = batchnorm_fold_affine(norm, values_read, w);
+        batchnorm_fold_apply(&affine, filters, length, false, weight, weight);
+        batchnorm_fold_apply(&affine, filters, 1, true, bias, bias);
     }
     struct onnx_dims dims = {strcmp(out->op, "Conv") == 0 ? 4 : shape.rank,
                              {shape.dim[0], shape.dim[1], shape.dim[2], shape.dim[3]}};
