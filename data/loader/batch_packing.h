@@ -43,12 +43,11 @@ void batch_packing_begin(struct batch_packing *packing, const struct augment *au
 bool batch_packing_put(struct batch_packing *packing, int place, const struct augmenting *how,
                        const struct cut *cut, const struct image *image, struct reason *reason);
 
-/* The same for an image cached on the device. False: it cannot be preprocessed from there. */
+/* Puts an image that is cached on the device. False: it cannot be preprocessed from there. */
 bool batch_packing_put_kept(struct batch_packing *packing, int place, const struct cut *cut,
                             const struct kept_image *kept, struct random *random);
 
-/* The same for a whole image of `w` pixels a row that the device will decode, at this offset of
- * SOURCE_DECODED. */
+/* Puts a whole image of `w` pixels a row that the device will decode, at this offset of SOURCE_DECODED. */
 bool batch_packing_put_decoded(struct batch_packing *packing, int place, const struct cut *cut, int w,
                                struct random *random);
 void batch_packing_decoded_at(struct batch_packing *packing, int place, int64_t at);

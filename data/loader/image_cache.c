@@ -66,7 +66,7 @@ size_t image_cache_bytes(const struct image_cache *cache)
     return atomic_load(&cache->books->bytes);
 }
 
-/* With `all`: whether the first images show that not all will fit. */
+/* True if `all` images are to be kept, and the first ones show that they will not fit. */
 static bool too_large(const struct image_cache *cache, long long images, size_t bytes)
 {
     if (!cache->options.all || images != SAMPLE) return false;

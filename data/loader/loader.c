@@ -34,7 +34,7 @@ static void job_do(void *context)
     chunk_do(job->worker, job->chunk);
 }
 
-/* With the lock held. False: a guest had no memory, and nobody will. */
+/* Makes a chunk; the caller holds the lock. False: a guest had no memory, and nobody will. */
 static bool make_chunk(struct worker *worker, struct chunk chunk)
 {
     struct loader *loader = worker->loader;

@@ -64,7 +64,7 @@ struct loader_options {
                                   * describes */
     const struct kept_image *kept;   /* then: [dataset->count], the images cached on the device;
                                       * NULL: none */
-    /* With device_preprocessing: decodes plain JPEG files instead of the workers; decoder NULL: none. */
+    /* Decodes plain JPEG files instead of the workers, with device_preprocessing; decoder NULL: none. */
     struct loader_decoder {
         const struct decoder *decoder;
         double share;            /* of the images, drawn by (seed, epoch, index) */

@@ -35,7 +35,7 @@ static inline size_t targets_row(const struct target_options *options)
     return target_numbers(options->classes) + (weighted ? (size_t)options->classes : 0);
 }
 
-/* The same for labels and numbers, in place: each row begins with what dataset_target gives.
+/* Finishes labels and numbers, in place: each row begins with what dataset_target gives.
  * Labels are smoothed towards 1/2. */
 void targets_finish(const struct target_options *options, const struct mix *mix, int count, float *targets);
 

@@ -39,7 +39,7 @@ static size_t workspace(const struct call *call)
     return folded_patches_workspace(&of, call->device);
 }
 
-/* What is computed, and a copy of the other input's channels. */
+/* Computes the transposed convolution's channels, and copies those of the other input. */
 static enum status run(const struct call *call)
 {
     struct conv_transpose_concat_calls as;

@@ -474,7 +474,7 @@ enum status store_write_held(struct store *store, int param, const void *host)
     return status;
 }
 
-/* ... from its master in host memory. */
+/* The low-precision copy of one parameter, if it has one, from its master in torch's order in host memory. */
 static enum status refresh_one(struct store *store, int param, const void *master, void *scratch)
 {
     if (store->layout.params[param].low == STORE_NONE) return OK;

@@ -177,7 +177,7 @@ enum status trained_network_whole(const struct trained *trained, const char *pat
     return open_store(trained, session->device, session->hyper.precision->storage, path, store);
 }
 
-/* By way of the host's memory: the device's may be limited. */
+/* The whole network's weights lie in a host device of their own: the session's may be limited. */
 static enum status open_folded(const char *path, const int *norms, struct trained *trained)
 {
     struct session *session = &trained->session;

@@ -90,7 +90,7 @@ static bool words_equal(const char *a, int a_length, const char *b, int b_length
     return a_length == b_length && memcmp(a, b, (size_t)a_length) == 0;
 }
 
-/* Whether a setting, "momentum=0.1", only has an effect in training. */
+/* True if a setting, "momentum=0.1", only has an effect in training. */
 static bool is_for_training(const struct op *op, const char *setting)
 {
     return op && (op->training_only || strncmp(setting, "momentum=", 9) == 0);

@@ -65,7 +65,7 @@ static struct image_size only_size(const struct sampled *sampled)
     return sampled->facts[0].size;
 }
 
-/* Whether a crop is most of an image, in both directions: 2/3 at least. */
+/* True if a crop is most of an image, in both directions: 2/3 at least. */
 static bool is_most(struct image_size crop, struct image_size image)
 {
     return crop.h <= image.h && crop.w <= image.w && 3 * crop.h >= 2 * image.h && 3 * crop.w >= 2 * image.w;

@@ -136,7 +136,7 @@ static const char inverted[] =
     "pool = globalavgpool conv6\n"
     "fc = linear pool units=5\n";
 
-/* What two transposed convolutions compute is concatenated, as the second input and as the first. */
+/* Two transposed convolutions whose results are concatenated, as the second input and as the first. */
 static const char concatenated[] =
     "[input]\n"
     "channels = 3\n"

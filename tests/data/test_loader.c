@@ -1052,7 +1052,7 @@ static void ranks_change_no_mixture(void **state)
     assert_memory_not_equal(images, unmixed, sizeof images);
 }
 
-/* The same batches as a new loader's, of fewer images and of more; but not with more threads or batches. */
+/* Batches are those of a new loader, of fewer images and of more; but not with more threads or batches. */
 static void a_loader_goes_on_with_other_images(void **state)
 {
     static const int64_t counts[] = {37, 5, 64, 16, 1};

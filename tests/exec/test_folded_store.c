@@ -86,7 +86,7 @@ static void logits_stay(enum dtype storage, double most)
     const struct store_options options = {.low = storage};
     assert_int_equal(store_open(trained.device, &folded, &options, &store), OK);
     assert_int_equal(folded_store_fill(&store, &graph, norms, trained.store), OK);
-    /* The same masters, with copies of that type. */
+    /* A store with the same masters, and with copies of that type. */
     assert_int_equal(store_open(trained.device, &graph, &options, &copy), OK);
     for (int p = 0; p < graph.param_count; p++) {
         void *values = memory_new((size_t)shape_count(graph.params[p].spec.shape), sizeof(int64_t));

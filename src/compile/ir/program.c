@@ -321,7 +321,7 @@ static unsigned op_access(const struct linking *l, const struct operand *o)
     return ACCESS_SHAPE;
 }
 
-/* Of what is not an op's: the update writes parameters, all else y. */
+/* Access of instructions that are not an op's: the update writes parameters, all others y. */
 static unsigned other_access(const struct operand *o)
 {
     bool writes = o->role == OPERAND_PARAM || o->role == OPERAND_Y || o->role == OPERAND_WORKSPACE;

@@ -240,7 +240,7 @@ static enum status check_all(struct batch_search *q, int *images)
     return OK;
 }
 
-/* Whether the largest instruction alone needs more, with one image per micro-batch. */
+/* Sets *none to true if the largest instruction alone needs more, with one image per micro-batch. */
 static enum status none_fits(struct batch_search *q, bool *none)
 {
     int64_t bytes;

@@ -122,7 +122,7 @@ static bool fold_conv_batchnorm(struct match *m)
     return settings && take_conv(m, op, settings);
 }
 
-/* Of two inputs; the second reads what the first one reads, and its parameters. */
+/* The concatenation, of two inputs, reads what the convolution reads, and its parameters. */
 static bool fold_concat(struct match *m)
 {
     const struct op *op = build_op("conv_transpose_concat");
