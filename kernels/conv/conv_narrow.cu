@@ -81,11 +81,6 @@ __device__ static inline void barriers_begin(uint64_t *full, uint64_t *empty, in
     }
 }
 
-__device__ static inline void show_barriers()
-{
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
 __device__ static inline void load_pixels(void *to, const CUtensorMap *map, int c, int x, int y, int n,
                                           uint64_t *barrier)
 {
@@ -133,6 +128,17 @@ struct pixel_block {
         barrier = (pixel_barriers *)(tiles + groups * pixels_bytes);
     }
 };
+
+/* Readies the barriers of a block with weights and a ring of so many. */
+template <class Block> __device__ static inline void block_begin(const Block &b, int held)
+{
+    if (threadIdx.x == 0) {
+        barrier_init(&b.barrier->weight, 1);
+        barriers_begin(b.barrier->full, b.barrier->empty, held, 4 * groups);
+        show_barriers();
+    }
+    __syncthreads();
+}
 
 __device__ static void load_lines(const pixel_block &b, const work &work, const CUtensorMap *x,
                                   const CUtensorMap *weight)
@@ -266,12 +272,7 @@ __global__ void __launch_bounds__(128 * (groups + 1), 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ uint8_t memory[];
     pixel_block b(memory);
-    if (threadIdx.x == 0) {
-        barrier_init(&b.barrier->weight, 1);
-        barriers_begin(b.barrier->full, b.barrier->empty, pairs_held, 4 * groups);
-        show_barriers();
-    }
-    __syncthreads();
+    block_begin(b, pairs_held);
     int g = threadIdx.x / 128;
     if (g < groups) multiply_lines<T, data>(b, work, &y, g, parts);
     else if (threadIdx.x % 128 == 0) load_lines(b, work, &x, &weight);
@@ -398,12 +399,7 @@ __global__ void __launch_bounds__(128 * (groups + 1), 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ uint8_t memory[];
     deep_block b(memory);
-    if (threadIdx.x == 0) {
-        barrier_init(&b.barrier->weight, 1);
-        barriers_begin(b.barrier->full, b.barrier->empty, deep_held, 4 * groups);
-        show_barriers();
-    }
-    __syncthreads();
+    block_begin(b, deep_held);
     int g = threadIdx.x / 128;
     if (g < groups) multiply_all_deep<T, data>(b, work, &y, g, parts);
     else if (threadIdx.x % 128 == 0) load_deep<data>(b, work, &x, &weight);

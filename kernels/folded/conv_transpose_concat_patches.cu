@@ -287,7 +287,7 @@ __global__ void __launch_bounds__(threads(weight_groups), 1)
             barrier_init(&m.full[i], 1);
             barrier_init(&m.empty[i], 4 * weight_groups);
         }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        show_barriers();
     }
     __syncthreads();
     if (threadIdx.x < 128 * weight_groups) {

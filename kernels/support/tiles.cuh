@@ -65,6 +65,12 @@ __device__ static inline void barrier_init(uint64_t *barrier, int arrivals)
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
 }
 
+/* Makes barriers that this thread has initialised visible to copies. */
+__device__ static inline void show_barriers()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
 __device__ static inline void barrier_arrive(uint64_t *barrier)
 {
     asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
@@ -247,7 +253,7 @@ template <int groups, int columns> __device__ static void barriers_init(const bl
             barrier_init(&b.barrier->in[g][i], 1);
             barrier_init(&b.barrier->out[g][i], 128);
         }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    show_barriers();
 }
 
 /* B's parts, which are of `columns` rows where it is turned. */
