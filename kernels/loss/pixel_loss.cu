@@ -7,15 +7,15 @@ extern "C" {
 #include "kernels/loss/pixel_loss.h"
 }
 
-#define TILE_FLOATS 8448     /* of shared memory: 256 pixels of 33 */
+#define TILE_NUMBERS 8448    /* in shared memory: 256 pixels of 33 */
 #define PARTS_MAX 64         /* blocks that share an image */
-#define IN_FLIGHT 8          /* numbers that a thread reads at a time */
+#define IN_FLIGHT 4          /* loads that a thread has begun before it waits for the first */
 #define FINISH_CLASSES 32
 #define FINISH_LANES 16
 #define FINISH_THREADS 256
 
 struct pixel_layout {
-    int images, parts, classes, pitch;
+    int images, parts, classes;
     int64_t pixels;            /* of an image of logits */
     int w, label_w, stride;
     int64_t label_pixels;
@@ -34,15 +34,15 @@ struct pixel_tensors {
 static int threads_of(int64_t classes)
 {
     int threads = 256;
-    while (threads > 32 && threads * (classes | 1) > TILE_FLOATS) threads /= 2;
+    while (threads > 32 && threads * classes > TILE_NUMBERS) threads /= 2;
     return threads;
 }
 
 static struct pixel_layout layout_of(const struct call *call)
 {
     struct shape x = call->x[0].shape, labels = call->x[PIXEL_INPUT_LABELS].shape;
-    struct pixel_layout l = {.images = (int)x.n, .classes = (int)x.c, .pitch = (int)(x.c | 1),
-                             .pixels = x.h * x.w, .w = (int)x.w, .label_w = (int)labels.w,
+    struct pixel_layout l = {.images = (int)x.n, .classes = (int)x.c, .pixels = x.h * x.w,
+                             .w = (int)x.w, .label_w = (int)labels.w,
                              .stride = (int)pixel_loss_stride(labels.h, x.h),
                              .label_pixels = labels.h * labels.w};
     int64_t parts = l.pixels / (4 * threads_of(x.c));
@@ -63,54 +63,41 @@ __device__ static inline int class_of(const pixel_layout &l, const pixel_loss &s
     return label == s.ignore ? -1 : label < l.classes ? label : -2;
 }
 
-/* The place of a number in the tile, whose rows end with what `pitch` adds. Places of the thread's next
- * numbers, each blockDim.x later, follow from it, since dividing by the number of classes takes long. */
-struct tile_place {
-    int rows, columns, gap;    /* of a step */
-    int column, at;
-
-    __device__ tile_place(const pixel_layout &l)
-        : rows(blockDim.x / l.classes), columns(blockDim.x - rows * l.classes), gap(l.pitch - l.classes),
-          column(threadIdx.x % l.classes), at(threadIdx.x + threadIdx.x / l.classes * gap)
-    {
-    }
-    __device__ void next(int classes)
-    {
-        column += columns;
-        bool wraps = column >= classes;
-        if (wraps) column -= classes;
-        at += blockDim.x + (rows + wraps) * gap;
-    }
-};
-
-/* Copies `count` pixels between memory and rows of the tile. A thread reads several numbers at a time: one
- * after the other, each would wait for memory. */
-template <class T>
-__device__ static inline void load_tile(float *tile, const T *from, int count, const pixel_layout &l)
+template <class V> __device__ static inline void copy_numbers(V *to, const V *from, int count)
 {
-    int numbers = count * l.classes, step = blockDim.x;
-    tile_place place(l);
-    for (int first = threadIdx.x; first < numbers; first += IN_FLIGHT * step) {
-        T got[IN_FLIGHT];
+    int step = blockDim.x;
+    for (int first = threadIdx.x; first < count; first += IN_FLIGHT * step) {
+        V got[IN_FLIGHT];
 #pragma unroll
-        for (int j = 0; j < IN_FLIGHT; j++) {
-            int i = first + j * step;
-            got[j] = from[i < numbers ? i : numbers - 1];
-        }
+        for (int j = 0; j < IN_FLIGHT; j++) got[j] = from[first + j * step < count ? first + j * step : first];
 #pragma unroll
-        for (int j = 0; j < IN_FLIGHT; j++) {
-            if (first + j * step < numbers) tile[place.at] = to_float(got[j]);
-            place.next(l.classes);
-        }
+        for (int j = 0; j < IN_FLIGHT; j++)
+            if (first + j * step < count) to[first + j * step] = got[j];
     }
 }
-template <class T>
-__device__ static inline void store_tile(T *to, const float *tile, int count, const pixel_layout &l)
+
+/* Copies rows of logits between memory and the tile, 16 bytes at a time where an image begins at such. */
+template <class T> __device__ static inline void copy_tile(T *to, const T *from, int count)
 {
-    tile_place place(l);
-    for (int i = threadIdx.x; i < count * l.classes; i += blockDim.x) {
-        to[i] = from_float<T>(tile[place.at]);
-        place.next(l.classes);
+    const int width = sizeof(uint4) / sizeof(T);
+    int vectors = ((uintptr_t)to | (uintptr_t)from) % sizeof(uint4) == 0 ? count / width : 0;
+    copy_numbers((uint4 *)to, (const uint4 *)from, vectors);
+    copy_numbers(to + vectors * width, from + vectors * width, count - vectors * width);
+}
+
+/* Calls work(class) for each. Rows of an even number begin in few banks, so lanes begin at different classes. */
+template <class Work> __device__ static inline void for_each_class(int classes, Work work)
+{
+    if (classes % 2) {
+#pragma unroll 4
+        for (int c = 0; c < classes; c++) work(c);
+        return;
+    }
+    int c = threadIdx.x % 32 % classes;
+#pragma unroll 4
+    for (int i = 0; i < classes; i++) {
+        work(c);
+        c = c + 1 < classes ? c + 1 : 0;
     }
 }
 
@@ -135,22 +122,25 @@ __device__ static inline double block_total(double value)
     return value;
 }
 
-/* Adds what a warp's 32 pixels have, whose probabilities are in `rows`, to the sums of their classes: a lane
- * does it for a class. `own`: the class of the lane's pixel; less than 0: it does not count. */
-__device__ static inline void add_regions(const float *rows, int own, float *sums, const pixel_layout &l)
+/* Adds what a warp's 32 pixels have, whose logits are in `rows`, to the sums of their classes: a lane does it
+ * for a class. `own`: the class of the lane's pixel; less than 0: it does not count. */
+template <class T>
+__device__ static inline void add_regions(const T *rows, int own, float lse, float *sums, int classes)
 {
     int lane = threadIdx.x % 32;
-    for (int first = 0; first < l.classes; first += 32) {
+    for (int first = 0; first < classes; first += 32) {
         int c = first + lane;
-        bool here = c < l.classes;
+        bool here = c < classes;
         float p = 0, g = 0, both = 0;
 #pragma unroll 8
         for (int pixel = 0; pixel < 32; pixel++) {
-            float one = here ? rows[pixel * l.pitch + c] : 0;
-            bool is = __shfl_sync(~0u, own, pixel) == c;
+            int of_pixel = __shfl_sync(~0u, own, pixel);
+            float lse_of_pixel = __shfl_sync(~0u, lse, pixel);
+            bool counts = here && of_pixel >= 0, is = of_pixel == c;
+            float one = counts ? __expf(to_float(rows[pixel * classes + c]) - lse_of_pixel) : 0;
             p += one, g += is, both += is ? one : 0;
         }
-        if (here) sums[c] += p, sums[l.classes + c] += g, sums[2 * l.classes + c] += both;
+        if (here) sums[c] += p, sums[classes + c] += g, sums[2 * classes + c] += both;
     }
 }
 
@@ -159,8 +149,10 @@ __global__ void pixel_loss_forward_kernel(const T *x, const __grid_constant__ pi
                                           const __grid_constant__ pixel_tensors t,
                                           const __grid_constant__ pixel_loss s)
 {
-    extern __shared__ float tile[];
-    float *sums = tile + blockDim.x * l.pitch + threadIdx.x / 32 * 3 * l.classes;   /* of the warp */
+    extern __shared__ uint4 room[];
+    T *tile = (T *)room;
+    float *all = (float *)(tile + blockDim.x * l.classes);
+    float *sums = all + threadIdx.x / 32 * 3 * l.classes;   /* of the warp */
     double loss = 0;
     int lane = threadIdx.x % 32;
     for (int c = lane; regions && c < 3 * l.classes; c += 32) sums[c] = 0;
@@ -168,32 +160,26 @@ __global__ void pixel_loss_forward_kernel(const T *x, const __grid_constant__ pi
         bool here = (int)threadIdx.x < count;
         int own = here ? class_of(l, s, t.labels, image, first + threadIdx.x) : -1;
         __syncthreads();
-        load_tile(tile, x + (image * l.pixels + first) * l.classes, count, l);
+        copy_tile(tile, x + (image * l.pixels + first) * l.classes, count * l.classes);
         __syncthreads();
-        float *own_x = tile + threadIdx.x * l.pitch;
+        const T *own_x = tile + threadIdx.x * l.classes;
         float max = -INFINITY, sum = 0;
-        int classes = here ? l.classes : 0;
-#pragma unroll 4
-        for (int c = 0; c < classes; c++) max = fmaxf(max, own_x[c]);
-#pragma unroll 4
-        for (int c = 0; c < classes; c++) sum += __expf(own_x[c] - max);
+        if (here) {
+            for_each_class(l.classes, [&](int c) { max = fmaxf(max, to_float(own_x[c])); });
+            for_each_class(l.classes, [&](int c) { sum += __expf(to_float(own_x[c]) - max); });
+        }
         float log_sum = logf(sum);
         if (here && t.lse) t.lse[image * l.pixels + first + threadIdx.x] = max + log_sum;
         if (own == -2) loss = NAN;
         if (own >= 0 && pixel_loss_has_pixels(&s))
             loss += (double)t.weights[own] *
-                    pixel_loss_value(&s, fmin((double)own_x[own] - max - log_sum, 0.0));
-        if constexpr (regions) {
-            float share = own >= 0 ? 1 / sum : 0;
-            for (int c = 0; c < l.classes; c++) own_x[c] = own >= 0 ? __expf(own_x[c] - max) * share : 0;
-            __syncwarp();
-            add_regions(tile + (threadIdx.x - lane) * l.pitch, own, sums, l);
-        }
+                    pixel_loss_value(&s, fmin((double)to_float(own_x[own]) - max - log_sum, 0.0));
+        if constexpr (regions)
+            add_regions(tile + (threadIdx.x - lane) * l.classes, own, max + log_sum, sums, l.classes);
     });
     loss = block_total(loss);
     if (threadIdx.x == 0) t.losses[blockIdx.x] = loss;
     if constexpr (regions) {
-        const float *all = tile + blockDim.x * l.pitch;
         for (int c = threadIdx.x; c < 3 * l.classes; c += blockDim.x) {
             float sum = 0;
             for (unsigned warp = 0; warp < blockDim.x / 32; warp++) sum += all[warp * 3 * l.classes + c];
@@ -250,7 +236,8 @@ __global__ void pixel_loss_backward_kernel(T *d_x, const T *x, const __grid_cons
                                            const __grid_constant__ pixel_loss s, const float *loss_scale,
                                            double loss_weight)
 {
-    extern __shared__ float tile[];
+    extern __shared__ uint4 room[];
+    T *tile = (T *)room;
     float factor = (float)(loss_weight * (double)*loss_scale);
     for_each_tile(l, [&](int64_t image, int64_t first, int count) {
         int64_t at = (image * l.pixels + first) * l.classes;
@@ -258,25 +245,26 @@ __global__ void pixel_loss_backward_kernel(T *d_x, const T *x, const __grid_cons
         int own = here ? class_of(l, s, t.labels, image, first + threadIdx.x) : -1;
         float lse = here ? t.lse[image * l.pixels + first + threadIdx.x] : 0;
         __syncthreads();
-        load_tile(tile, x + at, count, l);
+        copy_tile(tile, x + at, count * l.classes);
         __syncthreads();
         if (here) {
-            float *own_x = tile + threadIdx.x * l.pitch;
+            T *own_x = tile + threadIdx.x * l.classes;
             float slope = own == -2 ? NAN : 0, mean = 0;
             if (own >= 0 && pixel_loss_has_pixels(&s))
                 slope = (float)((double)t.weights[own] / l.images *
-                                pixel_loss_slope(&s, fmin((double)own_x[own] - lse, 0.0)));
-            for (int c = 0; c < l.classes; c++) own_x[c] = __expf(own_x[c] - lse);
-            for (int c = 0; regions && own >= 0 && c < l.classes; c++)
-                mean = fmaf(own_x[c], t.slopes[(c == own) * l.classes + c], mean);
-            for (int c = 0; c < l.classes; c++) {
-                float p = own_x[c], d = slope * ((c == own) - p);
+                                pixel_loss_slope(&s, fmin((double)to_float(own_x[own]) - lse, 0.0)));
+            if (regions && own >= 0)
+                for_each_class(l.classes, [&](int c) {
+                    mean = fmaf(__expf(to_float(own_x[c]) - lse), t.slopes[(c == own) * l.classes + c], mean);
+                });
+            for_each_class(l.classes, [&](int c) {
+                float p = __expf(to_float(own_x[c]) - lse), d = slope * ((c == own) - p);
                 if (regions && own >= 0) d = fmaf(p, t.slopes[(c == own) * l.classes + c] - mean, d);
-                own_x[c] = own == -1 ? 0 : d * factor;
-            }
+                own_x[c] = from_float<T>(own == -1 ? 0 : d * factor);
+            });
         }
         __syncthreads();
-        store_tile(d_x + at, tile, count, l);
+        copy_tile(d_x + at, tile, count * l.classes);
     });
 }
 
@@ -334,7 +322,7 @@ static enum status pixel_loss_forward(const struct call *call)
         using T = decltype(type);
         size_t sums = regions() ? threads / 32 * 3 * l.classes : 0;
         pixel_loss_forward_kernel<T, regions()>
-            <<<blocks, threads, (threads * l.pitch + sums) * sizeof(float), stream>>>(
+            <<<blocks, threads, threads * l.classes * sizeof(T) + sums * sizeof(float), stream>>>(
                 (const T *)call->x[0].data, l, t, *s);
         if (regions())
             pixel_loss_totals_kernel<<<div_up(3 * l.classes, FINISH_CLASSES),
@@ -355,7 +343,7 @@ static enum status pixel_loss_backward(const struct call *call)
     return with_regions(call, [&](auto type, auto regions) {
         using T = decltype(type);
         pixel_loss_backward_kernel<T, regions()>
-            <<<blocks, threads, threads * l.pitch * sizeof(float), stream_of(call)>>>(
+            <<<blocks, threads, threads * l.classes * sizeof(T), stream_of(call)>>>(
                 (T *)call->d_x[0].data, (const T *)call->x[0].data, l, t, *s, call->loss_scale,
                 (double)call->loss_weight * s->weight);
         return launched(call);
