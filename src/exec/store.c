@@ -443,46 +443,23 @@ enum status store_write_state(struct store *store, const struct optimizer_state 
     return store_up(store, store->layout.state, state, sizeof *state);
 }
 
-/* The low-precision copy of one parameter, if it has one, from its master as it is held. */
-static enum status copy_held(struct store *store, int param, const float *held, void *scratch)
-{
-    const struct store_slot *slot = &store->layout.params[param];
-    size_t count = (size_t)param_count(store->graph, param);
-    if (slot->low == STORE_NONE) return OK;
-    dtype_convert(store->layout.low, scratch, F32, held, count);
-    return store_up(store, slot->low, scratch, count * dtype_bytes(store->layout.low));
-}
-
 float *store_held(const struct store *store, int param)
 {
-    const struct store_slot *slot = &store->layout.params[param];
-    return is_in_host(store) && slot->low == STORE_NONE ? (float *)store_at(store, slot->master) : NULL;
-}
-
-enum status store_read_held(const struct store *store, int param, void *host)
-{
-    return store_down(store, part_offset(store, param, STORE_MASTER), host, part_bytes(store, param));
-}
-
-enum status store_write_held(struct store *store, int param, const void *host)
-{
-    TRY(store_up(store, part_offset(store, param, STORE_MASTER), host, part_bytes(store, param)));
-    if (store->layout.params[param].low == STORE_NONE) return OK;
-    void *scratch = memory_new(part_bytes(store, param), 1);
-    enum status status = copy_held(store, param, host, scratch);
-    free(scratch);
-    return status;
+    assert(is_in_host(store));
+    return (float *)store_at(store, store->layout.params[param].master);
 }
 
 /* The low-precision copy of one parameter, if it has one, from its master in torch's order in host memory. */
 static enum status refresh_one(struct store *store, int param, const void *master, void *scratch)
 {
-    if (store->layout.params[param].low == STORE_NONE) return OK;
-    float *held = memory_new((size_t)param_count(store->graph, param), sizeof *held);
+    const struct store_slot *slot = &store->layout.params[param];
+    size_t count = (size_t)param_count(store->graph, param);
+    if (slot->low == STORE_NONE) return OK;
+    float *held = memory_new(count, sizeof *held);
     store_from_torch(store, param, master, held);
-    enum status status = copy_held(store, param, held, scratch);
+    dtype_convert(store->layout.low, scratch, F32, held, count);
     free(held);
-    return status;
+    return store_up(store, slot->low, scratch, count * dtype_bytes(store->layout.low));
 }
 
 enum status store_init(struct store *store, uint64_t seed)
@@ -513,6 +490,18 @@ enum status store_refresh(struct store *store)
     free(host);
     free(scratch);
     return status;
+}
+
+enum status store_fill(struct store *store, const struct store *from)
+{
+    void *host = memory_new(largest_part(store), 1);
+    enum status status = OK;
+    for (int p = 0; status == OK && p < store->layout.count; p++) {
+        status = store_read(from, p, STORE_MASTER, host);
+        if (status == OK) status = store_write(store, p, STORE_MASTER, host);
+    }
+    free(host);
+    return status == OK ? store_refresh(store) : status;
 }
 
 static enum status swap_one(struct store *store, int param, void *master, void *average)

@@ -62,11 +62,11 @@ enum status store_init(struct store *store, uint64_t seed);
 enum store_part { STORE_MASTER, STORE_AVERAGE, STORE_SLOT0, STORE_SLOT1, STORE_SLOT2 };
 enum status store_read(const struct store *store, int param, enum store_part part, void *host);
 enum status store_write(struct store *store, int param, enum store_part part, const void *host);
-/* A parameter's master as it is held: in another order, but for its first dimension. In place, if it is in
- * the host's memory, and has no copy, otherwise NULL; or from and to host memory, with its copy. */
+/* Writes the masters of a store of the same graph, whose device may hold them in another order, and refreshes
+ * the copies. */
+enum status store_fill(struct store *store, const struct store *from);
+/* A master in the host's memory, as the device holds it. */
 float *store_held(const struct store *store, int param);
-enum status store_read_held(const struct store *store, int param, void *host);
-enum status store_write_held(struct store *store, int param, const void *host);
 /* Converts a parameter (or its gradient) from the device's layout to torch's. */
 void store_to_torch(const struct store *store, int param, const float *held, float *torch);
 bool store_has(const struct store *store, int param, enum store_part part);

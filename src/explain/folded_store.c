@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "graph/batchnorm_fold.h"
 #include "kernels/conv/conv.h"
+#include "kernels/norm/batchnorm.h"
 
 /* Convolutions in groups have code that adds no bias. */
 bool folded_store_find(const struct graph *graph, int *norms)
@@ -23,66 +24,61 @@ bool folded_store_find(const struct graph *graph, int *norms)
 
 struct folding {
     const struct graph *whole;
-    const struct store *from;
-    float *in, *out;             /* room for a parameter that is not in the host's memory */
-    enum status status;          /* of all so far */
+    const struct store *store;           /* of it */
 };
 
-/* A parameter of the whole graph; zeros if it has no such one. */
-static const float *find_values(struct folding *folding, const char *name, struct shape shape)
+/* Where the store has a parameter of the whole graph. */
+static float *find_param(const struct folding *folding, int param)
 {
-    int param = graph_find_param(folding->from->graph, name);
-    const float *held = param < 0 ? NULL : store_held(folding->from, param);
-    if (param < 0) memset(folding->in, 0, (size_t)shape_count(shape) * sizeof *folding->in);
-    else if (!held && folding->status == OK)
-        folding->status = store_read_held(folding->from, param, folding->in);
-    return held ? held : folding->in;
+    int held = graph_find_param(folding->store->graph, folding->whole->params[param].name);
+    return store_held(folding->store, held);
 }
 
 static float *read_param(void *context, int param)
 {
-    struct folding *folding = context;
-    const struct parameter *at = &folding->whole->params[param];
-    size_t count = (size_t)shape_count(at->spec.shape);
+    const struct folding *folding = context;
+    size_t count = (size_t)shape_count(folding->whole->params[param].spec.shape);
     float *values = memory_new(count, sizeof *values);
-    memcpy(values, find_values(folding, at->name, at->spec.shape), count * sizeof *values);
+    memcpy(values, find_param(folding, param), count * sizeof *values);
     return values;
 }
 
-static enum status fill_param(struct folding *folding, struct store *store, int param, int norm)
+/* A new bias takes the place of its norm's running mean, which is as long. */
+static int place_of(const struct folding *folding, const char *name, int norm)
 {
-    const struct parameter *at = &store->graph->params[param];
-    struct shape shape = at->spec.shape;
-    size_t bytes = (size_t)shape_count(shape) * dtype_bytes(at->spec.dtype);
-    struct affine affine = {0};
-    if (norm > 0) affine = batchnorm_fold_affine(&folding->whole->nodes[norm], read_param, folding);
-    float *held = store_held(store, param), *to = held ? held : folding->out;
-    const float *from = find_values(folding, at->name, shape);
-    bool bias = param > store->graph->nodes[at->node].param_first;
-    if (norm > 0)
-        batchnorm_fold_apply(&affine, shape.dim[0], shape_count(shape) / shape.dim[0], bias, from, to);
-    else
-        memcpy(to, from, bytes);
-    free(affine.scale);
-    free(affine.shift);
-    return held || folding->status != OK ? folding->status : store_write_held(store, param, to);
+    int held = graph_find_param(folding->store->graph, name);
+    if (held >= 0) return held;
+    const struct node *node = &folding->whole->nodes[norm];
+    int mean = node->param_first + batchnorm_statistics(node->settings).mean;
+    held = graph_find_param(folding->store->graph, folding->whole->params[mean].name);
+    memset(store_held(folding->store, held), 0, (size_t)node->shape.c * sizeof(float));
+    return held;
 }
 
-enum status folded_store_fill(struct store *store, const struct graph *whole, const int *norms,
-                              const struct store *from)
+void folded_store_fold(struct store *store, const struct graph *whole, const int *norms,
+                       const struct graph *folded)
 {
-    const struct graph *graph = store->graph;
-    int64_t most = 0;
-    for (int p = 0; p < graph->param_count; p++)
-        if (shape_count(graph->params[p].spec.shape) > most) most = shape_count(graph->params[p].spec.shape);
-    struct folding folding = {whole, from, memory_new((size_t)most, sizeof(int64_t)),
-                              memory_new((size_t)most, sizeof(int64_t)), OK};
-    enum status status = OK;
-    for (int p = 0; status == OK && p < graph->param_count; p++) {
-        const struct node *node = &graph->nodes[graph->params[p].node];
-        status = fill_param(&folding, store, p, norms[graph_find(whole, node->name)]);
+    struct folding folding = {whole, store};
+    struct store_slot *slots = memory_new((size_t)folded->param_count, sizeof *slots);
+    for (int i = 0; i < folded->count; i++) {
+        const struct node *node = &folded->nodes[i];
+        int norm = norms[graph_find(whole, node->name)];
+        struct affine affine = {0};
+        if (norm > 0) affine = batchnorm_fold_affine(&whole->nodes[norm], read_param, &folding);
+        for (int p = node->param_first; p < node->param_first + node->param_count; p++) {
+            const struct parameter *at = &folded->params[p];
+            int held = place_of(&folding, at->name, norm);
+            int64_t filters = at->spec.shape.dim[0], each = shape_count(at->spec.shape) / filters;
+            float *values = store_held(store, held);
+            slots[p] = store->layout.params[held];
+            if (norm > 0)
+                batchnorm_fold_apply(&affine, filters, each, p > node->param_first, values, values);
+        }
+        free(affine.scale);
+        free(affine.shift);
     }
-    free(folding.in);
-    free(folding.out);
-    return status;
+    free(store->layout.params);
+    store->layout.params = slots;
+    store->layout.count = folded->param_count;
+    store->graph = folded;
 }

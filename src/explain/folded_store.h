@@ -7,6 +7,7 @@
 /* Sets norms[graph->count] to the batch norms that are worth folding; false: there are none. */
 bool folded_store_find(const struct graph *graph, int *norms);
 
-/* Fills the store of the folded graph from a store of the whole one. */
-enum status folded_store_fill(struct store *store, const struct graph *whole, const int *norms,
-                              const struct store *from);
+/* Makes a store of the whole graph's parameters, in fp32 and in the host's memory, one of the folded graph's,
+ * in place. */
+void folded_store_fold(struct store *store, const struct graph *whole, const int *norms,
+                       const struct graph *folded);

@@ -156,13 +156,14 @@ static enum status compare_networks(const struct session *session, const struct 
     return status;
 }
 
+/* With `filled` the memory is new, so that what the file may lack, but for initial values, is zeros. */
 static enum status open_store(const struct trained *trained, struct device *device, enum dtype low,
-                              const char *path, struct store *store)
+                              bool filled, const char *path, struct store *store)
 {
     struct store_options options = session_store_options(&trained->session, false);
     const struct weights_options *loaded = &trained->loaded;
     options.low = low;
-    options.filled = device != trained->session.device;      /* new pages of the host are zeros */
+    options.filled = filled;
     TRY(store_open(device, &trained->session.graphs.training, &options, store));
     /* Initial values, which take several times as long as loading, where the file may lack tensors. */
     enum status status = loaded->lenient || loaded->fine_tuned ? store_init(store, 0) : OK;
@@ -174,25 +175,35 @@ static enum status open_store(const struct trained *trained, struct device *devi
 enum status trained_network_whole(const struct trained *trained, const char *path, struct store *store)
 {
     const struct session *session = &trained->session;
-    return open_store(trained, session->device, session->hyper.precision->storage, path, store);
+    return open_store(trained, session->device, session->hyper.precision->storage, false, path, store);
 }
 
-/* The whole network's weights lie in a host device of their own: the session's may be limited. */
+static enum status fold(const char *path, struct device *device, const int *norms, struct trained *trained,
+                        struct store *store)
+{
+    struct graphs *graphs = &trained->session.graphs;
+    TRY(open_store(trained, device, F32, true, path, store));
+    graphs->folded = batchnorm_fold(&graphs->evaluation, norms);
+    folded_store_fold(store, &graphs->evaluation, norms, &graphs->folded);
+    return OK;
+}
+
+/* Batch norms are folded in the host's memory, and in fp32. */
 static enum status open_folded(const char *path, const int *norms, struct trained *trained)
 {
     struct session *session = &trained->session;
-    struct graphs *graphs = &session->graphs;
     struct store_options options = session_store_options(session, false);
     struct device *host;
-    struct store whole;
+    struct store folded;
+    if (session_device_kind(session) == DEVICE_CPU && options.low == F32)
+        return fold(path, session->device, norms, trained, &trained->store);
     TRY(device_open("cpu", session->device->threads, &host));
-    enum status status = open_store(trained, host, F32, path, &whole);
+    enum status status = fold(path, host, norms, trained, &folded);
     if (status == OK) {
         options.filled = true;
-        graphs->folded = batchnorm_fold(&graphs->evaluation, norms);
-        status = store_open(session->device, &graphs->folded, &options, &trained->store);
-        if (status == OK) status = folded_store_fill(&trained->store, &graphs->evaluation, norms, &whole);
-        store_close(&whole);
+        status = store_open(session->device, &session->graphs.folded, &options, &trained->store);
+        if (status == OK) status = store_fill(&trained->store, &folded);
+        store_close(&folded);
     }
     device_close(host);
     return status;
