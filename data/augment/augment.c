@@ -282,8 +282,25 @@ static void draw_affine(const struct augment *augment, struct random *random, st
     cut->shift[0] = cut->shift[1] = 0;
 }
 
-bool augment_cut(const struct augment *augment, struct random *random, const struct cut_sizes *sizes,
-                 struct cut *cut, struct reason *reason)
+/* The sides of an image whose box is resized, and no longer than this. */
+#define WIDENED_MAX (1 << 24)
+
+void augment_widen(const struct cut_sizes *sizes, struct cut *cut)
+{
+    const struct box from = cut->from, *window = &cut->window;
+    if (!cut_is_turned(cut) || (from.h == sizes->full_h && from.w == sizes->full_w)) return;
+    double down = (double)cut->h / from.h, across = (double)cut->w / from.w;
+    double h = nearbyint(down * sizes->full_h), w = nearbyint(across * sizes->full_w);
+    if (h > WIDENED_MAX || w > WIDENED_MAX) return;
+    cut->window.y = window->y + (int)nearbyint(down * from.y);
+    cut->window.x = window->x + (int)nearbyint(across * from.x);
+    cut->from = (struct box){.h = sizes->full_h, .w = sizes->full_w};
+    cut->h = (int)h;
+    cut->w = (int)w;
+}
+
+bool augment_place(const struct augment *augment, struct random *random, const struct cut_sizes *sizes,
+                   struct cut *cut, struct reason *reason)
 {
     struct box all = {.h = sizes->full_h, .w = sizes->full_w}, window = {.h = sizes->h, .w = sizes->w};
     *cut = (struct cut){.from = all, .h = all.h, .w = all.w, .window = window};
@@ -298,6 +315,14 @@ bool augment_cut(const struct augment *augment, struct random *random, const str
     cut->vflip = random && augment->vflip > 0 && random_uniform(random) < augment->vflip;
     if (random) draw_affine(augment, random, cut);
     cut->reflect = augment->reflect && augment->fit == IMAGE_FIT_CROP;
+    return true;
+}
+
+bool augment_cut(const struct augment *augment, struct random *random, const struct cut_sizes *sizes,
+                 struct cut *cut, struct reason *reason)
+{
+    if (!augment_place(augment, random, sizes, cut, reason)) return false;
+    augment_widen(sizes, cut);
     return true;
 }
 

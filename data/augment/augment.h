@@ -89,6 +89,12 @@ struct cut_sizes {
 bool augment_cut(const struct augment *augment, struct random *random, const struct cut_sizes *sizes,
                  struct cut *cut, struct reason *reason);
 
+/* augment_cut's two halves: the crop, of which a box may be all that is resized; and where it is turned,
+ * more of the image around the box, at the same scale, for its corners. */
+bool augment_place(const struct augment *augment, struct random *random, const struct cut_sizes *sizes,
+                   struct cut *cut, struct reason *reason);
+void augment_widen(const struct cut_sizes *sizes, struct cut *cut);
+
 /* Cuts an image with a mask, of the whole image's size; some crops must hold a pixel of a class other
  * than the first (augment->foreground), if there is one: a class is drawn, then a pixel of it, and up to ten
  * crops until one shows any such pixel. */

@@ -18,28 +18,45 @@ static int nearest(int i, int size, int target, bool reflect)
     return i >= 0 && i < target ? (int)((2 * (int64_t)i + 1) * size / (2 * (int64_t)target)) : -1;
 }
 
+/* An index of a pixel that is within the image: places in it tell by themselves. */
+#define WITHIN (-2)
+
 /* The pixels of a mask that the places of a crop, turned or not, are nearest to. */
 struct mask_view {
     const struct image *mask;
     struct turning turning;
     struct box range;          /* of the places */
-    int *rows, *columns;       /* [range.h], [range.w]: of the mask; -1: outside */
+    struct box from;           /* of the mask: what is resized */
+    double down, across;       /* pixels of the mask a pixel of the resized image */
+    int *rows, *columns;       /* [range.h], [range.w]: of the mask; WITHIN; -1: outside */
 };
+
+/* A place of a row: the pixels of the resized image, from the view's range on, and those of the mask. */
+struct mask_places {
+    int *rows, *columns, *near_rows, *near_columns;
+};
+
+/* Where pixel i lies of `target`, beyond which it may be reflected, that show `size` from `first` on. */
+static int mask_index(int i, int first, int size, int target, bool reflect)
+{
+    if (i >= 0 && i < target) return WITHIN;
+    int pixel = nearest(i, size, target, reflect);
+    return pixel < 0 ? -1 : first + pixel;
+}
 
 static struct mask_view mask_view_open(const struct cut *cut, const struct image *mask)
 {
-    struct mask_view view = {mask, turning_of(cut, (struct box){0}), augment_turned_window(cut), NULL, NULL};
-    const struct box *range = &view.range, *from = &cut->from;
+    const struct box *from = &cut->from;
+    struct mask_view view = {.mask = mask, .turning = turning_of(cut, (struct box){0}),
+                             .range = augment_turned_window(cut), .from = *from,
+                             .down = (double)from->h / cut->h, .across = (double)from->w / cut->w};
+    const struct box *range = &view.range;
     view.rows = memory_new((size_t)(range->h + range->w), sizeof *view.rows);
     view.columns = view.rows + range->h;
-    for (int i = 0; i < range->h; i++) {
-        int row = nearest(range->y + i, from->h, cut->h, cut->reflect);
-        view.rows[i] = row < 0 ? -1 : from->y + row;
-    }
-    for (int i = 0; i < range->w; i++) {
-        int column = nearest(range->x + i, from->w, cut->w, cut->reflect);
-        view.columns[i] = column < 0 ? -1 : from->x + column;
-    }
+    for (int i = 0; i < range->h; i++)
+        view.rows[i] = mask_index(range->y + i, from->y, from->h, cut->h, cut->reflect);
+    for (int i = 0; i < range->w; i++)
+        view.columns[i] = mask_index(range->x + i, from->x, from->w, cut->w, cut->reflect);
     return view;
 }
 
@@ -48,27 +65,35 @@ static void mask_view_close(struct mask_view *view)
     free(view->rows);
 }
 
-static EVERY_MACHINE(void, mask_places, (const struct turning *turning, const struct box *range, int y,
-                     int count, int *restrict rows, int *restrict columns),
-                     (turning, range, y, count, rows, columns))
+static EVERY_MACHINE(void, mask_find_places, (const struct mask_view *view, int y, struct mask_places places),
+                     (view, y, places))
 {
-    const struct turning own = *turning;
-    int top = range->y, left = range->x;
+    const struct turning own = view->turning;
+    const struct box from = view->from, range = view->range;
+    double down = view->down, across = view->across;
+    int *restrict rows = places.rows, *restrict columns = places.columns;
+    int *restrict near_rows = places.near_rows, *restrict near_columns = places.near_columns;
 #pragma omp simd
-    for (int x = 0; x < count; x++) {
+    for (int x = 0; x < own.window.w; x++) {
         struct place place = turning_place(&own, y, x);
-        rows[x] = (int)floor(place.y) - top;
-        columns[x] = (int)floor(place.x) - left;
+        int row = (int)(place.y * down), column = (int)(place.x * across);
+        rows[x] = (int)floor(place.y) - range.y;
+        columns[x] = (int)floor(place.x) - range.x;
+        near_rows[x] = from.y + (row < from.h ? row : from.h - 1);
+        near_columns[x] = from.x + (column < from.w ? column : from.w - 1);
     }
 }
 
-/* Row y of the crop; `places` has room for two numbers a pixel. */
-static void mask_view_row(const struct mask_view *view, int y, int *places, uint8_t *out)
+/* Row y of the crop; `room` is for four numbers a pixel. */
+static void mask_view_row(const struct mask_view *view, int y, int *room, uint8_t *out)
 {
-    int w = view->turning.window.w, *rows = places, *columns = places + w;
-    mask_places(&view->turning, &view->range, y, w, rows, columns);
+    int w = view->turning.window.w;
+    const struct mask_places places = {room, room + w, room + 2 * w, room + 3 * w};
+    mask_find_places(view, y, places);
     for (int x = 0; x < w; x++) {
-        int row = view->rows[rows[x]], column = view->columns[columns[x]];
+        int row = view->rows[places.rows[x]], column = view->columns[places.columns[x]];
+        row = row == WITHIN ? places.near_rows[x] : row;
+        column = column == WITHIN ? places.near_columns[x] : column;
         size_t pixel = (size_t)row * (size_t)view->mask->w + (size_t)column;
         out[x] = row < 0 || column < 0 ? MASK_IGNORE : view->mask->pixels[pixel];
     }
@@ -77,9 +102,9 @@ static void mask_view_row(const struct mask_view *view, int y, int *places, uint
 static void mask_turned(const struct cut *cut, const struct image *mask, uint8_t *out)
 {
     struct mask_view view = mask_view_open(cut, mask);
-    int *places = memory_new(2 * (size_t)cut->window.w, sizeof *places);
-    for (int y = 0; y < cut->window.h; y++, out += cut->window.w) mask_view_row(&view, y, places, out);
-    free(places);
+    int *room = memory_new(4 * (size_t)cut->window.w, sizeof *room);
+    for (int y = 0; y < cut->window.h; y++, out += cut->window.w) mask_view_row(&view, y, room, out);
+    free(room);
     mask_view_close(&view);
 }
 
@@ -178,17 +203,18 @@ static void hold_still(const struct augment *augment, struct cut *cut)
     if (augment->random_resized) cut->window.y = cut->window.x = 0;
 }
 
-static bool holds_foreground(const struct cut *cut, const struct image *mask)
+static bool holds_foreground(const struct cut_sizes *sizes, struct cut cut, const struct image *mask)
 {
-    struct mask_view view = mask_view_open(cut, mask);
-    int w = cut->window.w, *places = memory_new(2 * (size_t)w, sizeof *places);
+    augment_widen(sizes, &cut);
+    struct mask_view view = mask_view_open(&cut, mask);
+    int w = cut.window.w, *room = memory_new(4 * (size_t)w, sizeof *room);
     uint8_t *row = memory_new((size_t)w, 1);
     bool holds = false;
-    for (int y = 0; y < cut->window.h && !holds; y++) {
-        mask_view_row(&view, y, places, row);
+    for (int y = 0; y < cut.window.h && !holds; y++) {
+        mask_view_row(&view, y, room, row);
         for (int x = 0; x < w; x++) holds |= is_foreground(row[x]);
     }
-    free(places);
+    free(room);
     free(row);
     mask_view_close(&view);
     return holds;
@@ -202,12 +228,13 @@ bool augment_cut_masked(const struct augment *augment, struct random *random, co
         return because(reason, "%dx%d pixels, but the mask has %dx%d", sizes->full_w, sizes->full_h, mask->w,
                        mask->h);
     bool wanted = random && augment->foreground > 0 && random_uniform(random) < augment->foreground;
-    if (!augment_cut(augment, random, sizes, cut, reason)) return false;
+    if (!augment_place(augment, random, sizes, cut, reason)) return false;
     for (int i = 0; wanted && i < TRIES && draw_pixel(mask, random, &pixel); i++) {
-        if (i > 0 && !augment_cut(augment, random, sizes, cut, reason)) return false;
+        if (i > 0 && !augment_place(augment, random, sizes, cut, reason)) return false;
         if (i == TRIES - 1) hold_still(augment, cut);
         move_to(augment, random, sizes, pixel, cut);
-        if (holds_foreground(cut, mask)) break;
+        if (holds_foreground(sizes, *cut, mask)) break;
     }
+    augment_widen(sizes, cut);
     return true;
 }

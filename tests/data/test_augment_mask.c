@@ -272,6 +272,83 @@ static void turned_images_and_masks_show_the_same(void **state)
     }
 }
 
+/* The place in the image that a pixel of a turned crop shows, by plain arithmetic. */
+static struct place place_in_image(const struct cut *cut, int y, int x)
+{
+    double angle = cut->turn * acos(-1) / 180, h = cut->window.h, w = cut->window.w;
+    double down = (cut->vflip ? h - 1 - y : y) + 0.5 - h / 2;
+    double across = (cut->flip ? w - 1 - x : x) + 0.5 - w / 2;
+    double row = cut->window.y + h / 2 + sin(angle) * across + cos(angle) * down;
+    double column = cut->window.x + w / 2 + cos(angle) * across - sin(angle) * down;
+    return (struct place){row * cut->from.h / cut->h, column * cut->from.w / cut->w};
+}
+
+/* A slope stays one, resized and turned, and the mask, which counts columns, is that of the nearest one.
+ * Returns the number of pixels that lie in the image around the box. */
+static int compare_with_slope(const struct cut *cut, const struct box *box, const uint8_t *image,
+                              const uint8_t *mask)
+{
+    int around = 0;
+    for (int i = 0; i < cut->window.h * cut->window.w; i++) {
+        struct place place = place_in_image(cut, i / cut->window.w, i % cut->window.w);
+        if (place.y < 3 || place.y > cut->from.h - 3 || place.x < 3 || place.x > cut->from.w - 3) continue;
+        around += place.y < box->y || place.y > box->y + box->h || place.x < box->x ||
+                  place.x > box->x + box->w;
+        assert_true(fabs(image[i] - (2 * (place.y - 0.5) + 3 * (place.x - 0.5))) < 1.5);
+        assert_true(fabs(mask[i] + 0.5 - place.x) < 0.5001);
+    }
+    return around;
+}
+
+/* The whole image is resized as the box is, and the window lies where the box does, to half a pixel. */
+static void assert_widened(const struct cut *cut, const struct cut *box)
+{
+    double down = (double)box->h / box->from.h, across = (double)box->w / box->from.w;
+    assert_true(cut->from.y == 0 && cut->from.x == 0 && cut->from.h == 40 && cut->from.w == 52);
+    assert_true(fabs(cut->h - 40 * down) <= 0.5 && fabs(cut->w - 52 * across) <= 0.5);
+    assert_true(fabs(cut->window.y - box->from.y * down) <= 0.5);
+    assert_true(fabs(cut->window.x - box->from.x * across) <= 0.5);
+}
+
+static void boxes_are_not_widened_beyond_measure(void **state)
+{
+    const struct cut_sizes sizes = {40000, 40000, 1000, 1000};
+    struct cut cut = {.from = {7, 9, 1, 2}, .h = 1000, .w = 1000, .window = {0, 0, 1000, 1000}, .turn = 3};
+    augment_widen(&sizes, &cut);
+    assert_true(cut.from.y == 7 && cut.from.w == 2 && cut.h == 1000 && cut.window.x == 0);
+}
+
+/* Boxes that are resized and turned show what lies around them in the image, as other crops do. */
+static void turned_boxes_show_what_is_around_them(void **state)
+{
+    struct random random = random_open(8, PURPOSE_TEST, 0, 0);
+    struct augment augment = {.crop = true, .random_resized = true, .scale = {0.2, 0.6},
+                              .ratio = {0.75, 1.33}, .flip = 0.5, .vflip = 0.5, .rotate = 180, .channels = 1,
+                              .std = {1 / 255.0}};
+    int around = 0;
+    for (int round = 0; round < rounds(100, 3000); round++) {
+        struct pair pair = pair_make(&random, 40, 52, 2);
+        for (int i = 0; i < 40 * 52; i++) {
+            pair.mask.pixels[i] = (uint8_t)(i % 52);
+            pair.image.pixels[i] = (uint8_t)(2 * (i / 52) + 3 * (i % 52));
+        }
+        augment.reflect = round % 2;
+        const struct cut_sizes sizes = {40, 52, 24, 26};
+        struct random same = random;
+        struct cut cut, box;
+        struct reason reason;
+        uint8_t image[SIDE_MAX * SIDE_MAX], mask[SIDE_MAX * SIDE_MAX];
+        assert_true(augment_cut_masked(&augment, &random, &sizes, &pair.mask, &cut, &reason));
+        apply(&augment, &random, &cut, &pair.image, image);
+        augment_mask(&cut, &pair.mask, mask);
+        assert_true(augment_place(&augment, &same, &sizes, &box, &reason));
+        assert_widened(&cut, &box);
+        around += compare_with_slope(&cut, &box.from, image, mask);
+        pair_free(&pair);
+    }
+    assert_true(around > rounds(100, 3000) * 20);
+}
+
 static void crops_hold_the_foreground_that_is_asked_for(void **state)
 {
     struct random random = random_open(5, PURPOSE_TEST, 0, 0);
@@ -354,6 +431,8 @@ int main(void)
         cmocka_unit_test(masks_are_resized_to_the_nearest_pixel),
         cmocka_unit_test(turns_are_those_of_the_image),
         cmocka_unit_test(turned_images_and_masks_show_the_same),
+        cmocka_unit_test(turned_boxes_show_what_is_around_them),
+        cmocka_unit_test(boxes_are_not_widened_beyond_measure),
         cmocka_unit_test(sheared_as_by_torchvision),
         cmocka_unit_test(affine_is_drawn),
         cmocka_unit_test(crops_hold_the_foreground_that_is_asked_for),
