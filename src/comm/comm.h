@@ -110,6 +110,7 @@ struct comm {
     int local_rank, local_count;          /* of those, on this host */
     int hosts;                            /* which exchange by TCP; 0: they do not */
     double bytes_per_second;              /* as measured then, from each rank to the others together */
+    double message_seconds;               /* ... of an empty message */
     bool failed;                          /* set before comm_close: other ranks may have ended, so it does not
                                            * wait for them */
 };

@@ -378,6 +378,7 @@ static enum status say_network(const struct meeting *meeting, int hosts)
     began = clock_seconds();
     if (status == OK) status = comm_all_gather(comm, from, to, PROBE_BYTES);
     comm->hosts = hosts;
+    comm->message_seconds = barrier;
     comm->bytes_per_second = (double)(comm->count - 1) * (double)PROBE_BYTES / (clock_seconds() - began);
     double link = tcp_interface_rate(interface);
     char of_link[48] = "";

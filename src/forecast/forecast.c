@@ -10,11 +10,13 @@
 
 static struct cluster cluster_of(const struct session *session, const struct forecast_options *options)
 {
-    return (struct cluster){
+    struct cluster cluster = {
         .replicas = session->hyper.replicas, .stages = session->hyper.stages, .hosts = options->hosts,
         .link_bytes_per_second = options->link_bytes_per_second,
         .machine = step_options(session, STEP_TRAINING).lower.machine,
     };
+    if (options->link_seconds > 0) cluster.machine.network_seconds = options->link_seconds;
+    return cluster;
 }
 
 /* Milliseconds of a step with that many images on that many ranks without stages. */

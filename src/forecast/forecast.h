@@ -7,6 +7,7 @@
 struct forecast_options {
     int hosts;                         /* number of the ranks' hosts */
     double link_bytes_per_second;      /* of a host, each way */
+    double link_seconds;               /* latency of a message between hosts; 0: the machine's */
     const struct measured_times *times;    /* NULL: all times are modelled */
     bool compares;                     /* with alternatives */
 };

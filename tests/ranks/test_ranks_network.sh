@@ -43,6 +43,12 @@ ok "a network with a delay of 50 ms: $steps steps" slow
 rate() { has "0\.0[0-9] GB/s .*, [1-9][0-9]+\.[0-9]+ ms a barrier" far.0.err; }
 ok "... whose delay and rate are said" rate
 figure "$(grep -h "by TCP" far.0.err)"
+delayed() {
+    grep "expected to take" far.0.err | tee line | awk '{ exit !($7 > 50 && $12 > 50) }' ||
+        { cat far.0.err; return 1; }
+}
+ok "... and is a part of what a step is expected to take" delayed
+figure "$(cat line)"
 
 broken() {
     network 0.01 1e9 0 3
