@@ -69,7 +69,8 @@ template <class V> __device__ static inline void copy_numbers(V *to, const V *fr
     for (int first = threadIdx.x; first < count; first += IN_FLIGHT * step) {
         V got[IN_FLIGHT];
 #pragma unroll
-        for (int j = 0; j < IN_FLIGHT; j++) got[j] = from[first + j * step < count ? first + j * step : first];
+        for (int j = 0; j < IN_FLIGHT; j++)
+            got[j] = from[first + j * step < count ? first + j * step : first];
 #pragma unroll
         for (int j = 0; j < IN_FLIGHT; j++)
             if (first + j * step < count) to[first + j * step] = got[j];
@@ -85,7 +86,8 @@ template <class T> __device__ static inline void copy_tile(T *to, const T *from,
     copy_numbers(to + vectors * width, from + vectors * width, count - vectors * width);
 }
 
-/* Calls work(class) for each. Rows of an even number begin in few banks, so lanes begin at different classes. */
+/* Calls work(class) for each. Rows of an even number begin in few banks, so lanes begin at different
+ * classes. */
 template <class Work> __device__ static inline void for_each_class(int classes, Work work)
 {
     if (classes % 2) {
