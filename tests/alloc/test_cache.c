@@ -480,7 +480,7 @@ static void test_block_of_its_own_piece(void **state)
     cache_free(cache, own);
     assert_ptr_equal(cache_allocate_piece(cache, 2 * PAGE, "again"), own);
     cache_free(cache, own);
-    /* What is free makes room for it. */
+    /* Free memory makes room for it. */
     void *large = cache_allocate_piece(cache, 12 * PAGE, "large");
     assert_null(large);
     cache_free(cache, beside);
@@ -584,7 +584,7 @@ static void test_table_of_who_holds_what(void **state)
     close_both(sim, cache);
 }
 
-/* As much of two, in the order of their names, and no limit. */
+/* Two of equal size, in the order of their names, and no limit. */
 static void test_table_of_equals(void **state)
 {
     struct sim *sim = sim_new(16 * PAGE);

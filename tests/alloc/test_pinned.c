@@ -251,7 +251,7 @@ static void test_blocks_come_again_when_their_copy_is_done(void **state)
     if (SHARES) assert_ptr_equal(third, first);
     assert_int_equal(pinned_statistics(pool).waiting, 0);
     assert_true(has_stamp(second, MIB, 2));
-    /* With nothing queued there is nothing to wait for. */
+    /* A pool with nothing queued has nothing to wait for. */
     pinned_free_after(pool, third, 1);
     assert_int_equal(pinned_statistics(pool).waiting, 0);
     /* Closing waits. */

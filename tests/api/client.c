@@ -14,7 +14,7 @@
 #define IMAGES 48
 #define THREADS 4
 
-/* What 0.1.0 had stays where it is. */
+/* Members that 0.1.0 had stay where they are. */
 #if defined __x86_64__ || defined __aarch64__
 _Static_assert(sizeof(struct amptrain_error) == 512, "ABI");
 _Static_assert(offsetof(struct amptrain_options, log_context) == 80, "ABI");
@@ -138,7 +138,7 @@ static void takes_bytes(struct amptrain *network)
     free(bytes);
 }
 
-/* The same picture in several layouts, with rows upside down in two of them. */
+/* One picture in several layouts, with rows upside down in two of them. */
 static void takes_pixels(struct amptrain *network)
 {
     enum { H = 28, W = 28 };

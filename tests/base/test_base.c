@@ -124,7 +124,7 @@ static void terminals_are_not_steered(void **state)
     expect_json("\xc2\x9b", "\"\\u009b\"");
 }
 
-/* What follows a name is not written backwards; letters of such scripts are not touched. */
+/* Text behind a name is not written backwards; letters of such scripts are not touched. */
 static void names_do_not_reverse_what_follows(void **state)
 {
     static const char *const steering[][2] = {
@@ -364,7 +364,7 @@ static void crc32c_goes_on(void **state)
         assert_int_equal(crc32c(crc32c(0, digits, cut), digits + cut, 9 - cut), 0xe3069283);
 }
 
-/* As Python's unicodedata has them: Latin, Greek, Cyrillic, kana, Hangul; and what has but one form. */
+/* Forms are those of Python's unicodedata: Latin, Greek, Cyrillic, kana, Hangul; and what has but one. */
 static void forms_of_names(void **state)
 {
     static const char *const rows[][2] = {

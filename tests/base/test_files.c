@@ -219,7 +219,7 @@ static void parallel_writers(void **state)
     assert_int_equal(count_temporary(), 0);
 }
 
-/* What is in the way of the name, or of a temporary one. */
+/* Things that are in the way of the name, or of a temporary one. */
 static void cannot_be_written(void **state)
 {
     struct caught caught;

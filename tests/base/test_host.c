@@ -27,7 +27,7 @@ static void test_machine(void **state)
     expect((files){"/proc/version", "", NULL}, 0, 0);
 }
 
-/* Of 200 MiB the group uses 150, of which 30 can be given up. */
+/* The group uses 150 of 200 MiB, of which 30 can be given up. */
 static void test_version_2(void **state)
 {
     expect((files){MEMINFO, "/proc/self/cgroup", "0::/a/job\n",

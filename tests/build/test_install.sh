@@ -29,7 +29,7 @@ ok "installed models are found" sh -c '"$1" models | grep -q resnet50' sh "$root
 ok "the demo configuration is accepted" "$root$prefix/bin/amptrain" --check -c \
     "$share/amptrain/conf/digits.ini"
 
-# As a user of the library would, who knows pkg-config alone.
+# A user of the library knows pkg-config alone.
 if command -v pkg-config >/dev/null && command -v "${CC:-cc}" >/dev/null; then
     linked() {
         flags=$(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --define-variable=prefix="$root$prefix" \

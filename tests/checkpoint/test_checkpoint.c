@@ -162,7 +162,7 @@ static void assert_stores_equal(const struct store *a, const struct store *b)
     }
 }
 
-/* Whether the newest checkpoint is this state. */
+/* The newest checkpoint is this state. */
 static void assert_saved(const struct fixture *from)
 {
     struct fixture to;
@@ -329,7 +329,7 @@ static void best(void **state)
     }
 }
 
-/* Of epochs drawn at random, the best one is the first of the finite ones that none of these beats. */
+/* The best of epochs drawn at random is the first of the finite ones that none of these beats. */
 static void best_at_random(void **state)
 {
     static const double kinds[] = {NAN, INFINITY, -INFINITY, 0, 1, -1, 1e300, -1e300, 0.5, 0.5};
@@ -507,7 +507,7 @@ static void another_teacher(void **state)
     remove_all();
 }
 
-/* What a file says of its data alone. */
+/* Lines that a file has about its data alone. */
 static void data_that_cannot_be_matched(void **state)
 {
     static const struct {
@@ -872,7 +872,7 @@ static void other_names(void **state)
     static const char *const names[] = {CHECKPOINT_BEST, NULL};
     damage.fixture.position.batch = 3;
     assert_int_equal(save_as(&damage.fixture, names), OK);
-    /* As a process leaves it that dies between the two names. */
+    /* The folder is as a process leaves it that dies between the two names. */
     assert_int_equal(link(best, temporary), 0);
     damage.fixture.position.batch = 4;
     assert_int_equal(save(&damage.fixture), OK);
@@ -885,7 +885,7 @@ static void other_names(void **state)
     end_damage(&damage);
 }
 
-/* As many names as there are, for which a folder may stand, or one in the place of the previous one. */
+/* Folders stand for as many names as there are, or one in the place of the previous one. */
 static void names_that_folders_have(void **state)
 {
     static const char *const four[] = {CHECKPOINT_BEST, "elsewhere", "third", "fourth", NULL},
@@ -956,7 +956,7 @@ static void nothing_else_is_good(void **state)
     end_damage(&damage);
 }
 
-/* What the system refuses and the device. */
+/* Refusals of the system and of the device. */
 
 /* The newest one, which is written anew after each try: with the previous one, or with the best one alone. */
 static void refuse_newest(struct damage *damage, const char *call, bool whole, bool previous)
@@ -1272,7 +1272,7 @@ static enum status read_master(void *context, int item, void *data)
     return store_read(context, item, STORE_MASTER, data);
 }
 
-/* As torch.nn.DataParallel names them. */
+/* Weights with torch.nn.DataParallel's names. */
 static void weights_of_a_wrapper(void **state)
 {
     struct fixture from, to;
@@ -1479,7 +1479,7 @@ static char *repeated(const char *piece, int count, bool list)
     return text;
 }
 
-/* Of a header of up to a hundred megabytes no more is read than a run can have written. */
+/* A header of up to a hundred megabytes is read no further than a run can have written. */
 static void more_than_a_run_can_have(void **state)
 {
     static const struct {
@@ -1581,7 +1581,7 @@ static struct safetensors file_with(const char *config, struct safetensors_pair 
     return (struct safetensors){.path = (char *)"it", .metadata = pair, .metadata_count = config != NULL};
 }
 
-/* What may change when a run is resumed, but changes its numbers, is said; what may not is refused. */
+/* Settings that may change when a run is resumed, but change its numbers, are said; others are refused. */
 static void what_changes_numbers(void **state)
 {
     static const struct {
@@ -1631,7 +1631,7 @@ static void what_changes_numbers(void **state)
     }
 }
 
-/* What a run chose itself is taken from its checkpoint, unless it is set now. */
+/* Choices of the run itself are taken from its checkpoint, unless they are set now. */
 static void choices_are_recalled(void **state)
 {
     static const struct {

@@ -54,7 +54,7 @@ static void write_header(struct writing *writing)
     text_free(&writing->header);
 }
 
-/* What is written of a file besides its tensors: pairs of an object. */
+/* Text of a file besides its tensors: pairs of an object. */
 static const char *described = "";
 
 /* A file of the network's tensors under a library's names; `without`: a part of names that are left out. */
@@ -692,7 +692,7 @@ static void test_rows_that_cannot_be_divided(void **state)
         assert_int_equal(weights_names_divide(&names, tokens[i], positions, parts), 0);
 }
 
-/* What a file of names cannot say is refused with its line, wherever names are asked for. */
+/* Lines that a file of names cannot have are refused, wherever names are asked for. */
 static void test_names_that_cannot_be(void **state)
 {
     static const char *const lines[] = {

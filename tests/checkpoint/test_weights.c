@@ -271,7 +271,7 @@ static void write_file(const struct file *file)
     for (int i = 0; i < count; i++) free((char *)items[i].name);
 }
 
-/* What the parameter's element must be: the file's, where it has the tensor, or what it was. */
+/* The parameter's elements must be the file's, where it has the tensor, or what they were. */
 static void check_values(struct store *store, const char *name, const float *expected, int count)
 {
     float values[512];

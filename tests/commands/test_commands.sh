@@ -454,7 +454,7 @@ ok "--check answers first what will be trained, on what, for how long, and wheth
 stacks() { (ulimit -s 100 && says 1 "the stack is limited to 100 KiB" "$AMPTRAIN" plan -q -c run.ini); }
 ok "a small stack is an error message" stacks
 
-# What a command reads is not written over.
+# Files that a command reads are not written over.
 mkdir -p kept && cp run.ini tiny.ini kept && cp "$last" kept/in.safetensors &&
     cp "$top_srcdir/tests/golden/version-1/images.pack" kept
 untouched() { (cd kept && cksum ./*); }

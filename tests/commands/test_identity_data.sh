@@ -51,7 +51,7 @@ begin() {
         -s train.epochs=1
 }
 
-# What a command that does not refuse gives.
+# Commands that do not refuse give the same as before.
 unmoved() {
     "$AMPTRAIN" -q -c pictures.ini $brief -s data.train=elsewhere -o whole -s run.max_steps=18 &&
         same whole resumed

@@ -16,7 +16,7 @@ sed -e 's/^format.*/format = folder/' -e '/^format/a train = fruit\nval = fruit'
     -e 's/tiny.ini/net.ini/' run.ini >base.ini
 sed -e 's/^channels.*/channels = 3/' -e 's/^size.*/size = 16/' tiny.ini >net.ini
 
-# What is changed: the network, the configuration, or in a checkpoint the order of its classes.
+# Changes: of the network, of the configuration, or in a checkpoint of the order of its classes.
 changed() { sed "$2" net.ini >"$1-net.ini" && sed "s/net.ini/$1-net.ini/" base.ini >"$1.ini"; }
 changed activation 's/relu2 = relu/relu2 = leaky_relu/'
 changed width 's/filters=8/filters=4/'
@@ -132,7 +132,7 @@ in_words() { # CONFIGURATION: predictions, whatever the classes of its data
 ok "other classes in a configuration do not rename those of weights" [ "$(in_words names.ini)" = \
     "$(in_words base.ini)" ]
 
-# What does not change what weights mean.
+# Changes that leave what weights mean as it is.
 changed rate 's/rate=0.2/rate=0.5/'
 "$AMPTRAIN" -q -c rate.ini -o rate 2>/dev/null
 "$AMPTRAIN" -q -c base.ini -s run.seed=9 -s optimizer.lr=0.01 -o seed 2>/dev/null

@@ -34,7 +34,7 @@ in_order() {
 for batch in 2 5 7 64 1000; do ok "in batches of $batch: the same, in the same order" in_order $batch; done
 ok "a batch of no images" says 2 "--batch" predict --batch 0 pictures
 
-# What cannot be read is a record in its place.
+# Images that cannot be read are records in their places.
 one=pictures/apple/1.png two=pictures/pear/2.png
 head -c 60 $one >half.png
 mkdir none

@@ -22,7 +22,7 @@ ok "... with the memory of weights, output and workspace, and its share of devic
         grep -qE " conv2 +forward +conv +2.3 KiB +32.0 KiB +[0-9.]+ [KM]?i?B +[0-9]+\.[0-9]{2} " out ||
         { cat out; exit 1; }'
 
-# What conv2 computes: 64 images, 4x4 positions, 16 filters of 3x3x8, a multiply and an add each.
+# conv2 computes 64 images, 4x4 positions, 16 filters of 3x3x8, a multiply and an add each.
 json() { "$AMPTRAIN" profile -c run.ini --json -o folder "$@" >json 2>err; }
 ok "--json" json
 rows() { tr '\n' ' ' <json | sed 's/},* *{/}\n{/g'; }

@@ -69,7 +69,7 @@ mkdir others/apple
 cp "pictures/apple/$one" others/apple
 refused "there are too few images to split" data.format=folder data.train=others data.val_fraction=0.5
 
-# Of a long path the beginning is left out, not what is wrong with the file.
+# The beginning of a long path is left out, not what is wrong with the file.
 long=$(printf 'long%.0s' $(seq 60))
 mkdir -p "$long/$long"
 echo no >"$long/$long/x.pack"

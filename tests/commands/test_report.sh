@@ -27,7 +27,7 @@ done
 points() { grep "^<polyline.*data-name=\"$1\"" $page | sed 's/.*points="//' | wc -w; }
 ok "every step is a point" [ "$(points step)" = "$(grep -c '"event":"step"' run/metrics.jsonl)" ]
 ok "every epoch is a point" [ "$(points 'validation top-1')" = 4 ]
-# Of which the last ones have no line.
+# A run whose last steps have no line.
 every() {
     "$AMPTRAIN" -q -c run.ini -o every -s log.every=50 -s run.max_steps=33 || return 1
     steps=$(sed -n 's/.*"event":"end".*"steps":\([0-9]*\),.*/\1/p' every/metrics.jsonl)

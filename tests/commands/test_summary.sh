@@ -63,7 +63,7 @@ columns() {
 ok "layers add up to totals" columns
 
 ok "a Swin, as torchvision has it" totals 28288354 "4490566656 (4.49 G)" -s model.arch=swin_t
-# By the formula, but that the last block computes the class token alone behind its attention: torchvision's
+# The formula holds, but the last block computes the class token alone behind its attention: torchvision's
 # 17563828224 less 196 x 9 x 768 x 768.
 ok "a ViT" totals 86567656 "16523378688 (16.52 G)" -s model.arch=vit_b_16
 sized() {

@@ -94,7 +94,7 @@ alone() { short --folds 2 -s optimizer.lr=0.1 -s run.max_steps=1 -s train.eval_e
     rm -rf alone/fold=1-2 && mkdir alone/fold=1-2 && ! grep -i nan out; }
 ok "the deviation of one run" alone
 
-# By val_loss another epoch may be the best one than by accuracy; a run without a finite one has none.
+# Another epoch may be the best one by val_loss than by accuracy; a run without a finite one has none.
 judged() {
     short -s checkpoint.best=val_loss -s optimizer.lr=0.05,1e19 -s train.ema=0 -o judged
     cat out err

@@ -22,7 +22,7 @@ mkdir elsewhere && cd elsewhere || exit 1
 rm ../coloured.ini
 
 figures() { "$AMPTRAIN" eval -q --json "$@" >figures && cmp figures "../$expected.figures"; }
-# As many threads as the configuration has: sums of a batch depend on their number.
+# Threads are as many as the configuration has: sums of a batch depend on their number.
 classes() {
     "$AMPTRAIN" predict -q --json -s run.threads=1 "$@" ../pictures/*/?.png >found &&
         sed "s,\.\./,$scratch/," found | cmp - "../$expected.classes"

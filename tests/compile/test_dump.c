@@ -27,7 +27,7 @@
 
 static const char after[] = "\nafter ";
 
-/* What the CUDA code of ops supports, wherever the test runs. */
+/* Code that supports what the CUDA code of ops does, wherever the test runs. */
 static const struct op_code *code_of(const struct op *op)
 {
     static struct op_code codes[128];
@@ -59,7 +59,7 @@ static void file_write(const char *path, const char *text)
     fclose(file);
 }
 
-/* What is read from a program's text has the same text. */
+/* A program that is read from its text has the same text. */
 static void check_again(const char *text)
 {
     struct program program;
@@ -115,7 +115,7 @@ static void test_pass(void **state)
     free(other);
 }
 
-/* By name, without ".txt". */
+/* Cases by name, without ".txt". */
 static char **cases_find(int *count)
 {
     DIR *folder = opendir(FOLDER);

@@ -48,7 +48,7 @@
     "pool = globalavgpool relu5\n" \
     "fc = linear pool units=5\n"
 static const char bottlenecks[] = BOTTLENECKS("16", "filters=16 kernel=3 pad=1");
-/* With ResNet-50's stem, all of which becomes one op. */
+/* ResNet-50's stem, all of which becomes one op, comes first. */
 static const char first_layers[] = BOTTLENECKS("32", "filters=64 kernel=7 stride=2 pad=3");
 #define MICRO_BATCHES 2
 
@@ -195,7 +195,7 @@ static double distance(const struct net *a, const struct net *b, int param)
     return size > 0 ? sqrt(off / size) : 0;
 }
 
-/* What a pass of the tests below knows. */
+/* State that a pass of the tests below knows. */
 struct others {
     code_lookup *code_of;
     uint64_t seed;
@@ -223,7 +223,7 @@ static int count_joined(const struct program *program)
     return count;
 }
 
-/* Of these, those that are joined by a gradient of every second pixel. */
+/* The number of these that are joined by a gradient of every second pixel. */
 static int count_picked(const struct program *program)
 {
     int count = 0;

@@ -31,7 +31,7 @@ struct instance {
     double best;
 };
 
-/* Of how many micro-batches the stage has activations at once. */
+/* The number of micro-batches of which the stage has activations at once. */
 static int count_alive(const struct partition_problem *problem, int number)
 {
     struct pipeline_order *orders =
@@ -170,7 +170,7 @@ static void try_boundaries(struct instance *of, const struct partition_sums *sum
         try_boundaries(of, sums, c + 1);
 }
 
-/* Of two chunks, moved boundaries are the best; of more, in most cases. */
+/* Moved boundaries are the best ones of two chunks; of more, in most cases. */
 static void moved_boundaries_are_nearly_the_best(void **state)
 {
     struct random random = random_open(6, PURPOSE_TEST, 0, 0);
@@ -275,7 +275,7 @@ static double seconds_of(const void *context, int stage, int i)
     return cluster_seconds(&cluster, programs[stage], &programs[stage]->instructions[i]);
 }
 
-/* Of a step in two stages on GPUs, the share of the time that a stage has nothing to compute. */
+/* The share of the time of a step in two stages on GPUs in which a stage has nothing to compute. */
 static double idle_share(const struct graph *graph, int micro_batches, enum pipeline_schedule schedule)
 {
     struct program programs[2];
@@ -299,7 +299,7 @@ static double idle_share(const struct graph *graph, int micro_batches, enum pipe
     return share;
 }
 
-/* Of a step whose nodes are in those stages of two, by simulation of the programs. */
+/* Seconds of a step whose nodes are in those stages of two, by simulation of the programs. */
 static double step_seconds(const struct program *whole, const int *stage)
 {
     struct program programs[2];

@@ -50,7 +50,7 @@ static void texts_free(struct texts *texts)
     free(texts->of);
 }
 
-/* What is being tried, for whoever looks on. */
+/* The text that is being tried, for whoever looks on. */
 static char *trying;
 
 static bool fails(const char *why, const struct caught *caught)

@@ -225,7 +225,7 @@ static void test_separate(void **state)
     }
 }
 
-/* The same program gives the same plan. */
+/* A program gives the same plan again. */
 static void test_repeatable(void **state)
 {
     for (uint64_t seed = 0; seed < (uint64_t)rounds(50, 10000); seed++) {

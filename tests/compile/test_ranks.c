@@ -299,7 +299,7 @@ static void test_buckets(void **state)
                                                  .buckets.bytes = bytes[b], .options.streams = 2});
 }
 
-/* Those that look at all parameters together, and at each one's norm. */
+/* Optimizers that look at all parameters together, and at each one's norm. */
 static void test_optimizers(void **state)
 {
     static const char *const optimizers[] = {"adamw", "lars", "lamb"};

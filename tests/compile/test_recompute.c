@@ -475,7 +475,7 @@ static void test_work(void **state)
     graph_free(&graph);
 }
 
-/* Whether each value is written before it is read, and once. */
+/* Each value is written before it is read, and once. */
 static void assert_in_order(const struct program *program)
 {
     bool *written = memory_new((size_t)program->value_count, sizeof *written);
@@ -572,7 +572,7 @@ static void test_by_the_way_within(void **state)
     }
 }
 
-/* What is beside the chain with at most `limit` alive; the most alive is `bytes`. */
+/* The choice for what is beside the chain with at most `limit` alive; the most alive is `bytes`. */
 static int beside_within(const struct program *program, const enum recompute_mode *modes, int64_t limit,
                          int64_t *bytes)
 {

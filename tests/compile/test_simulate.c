@@ -123,7 +123,7 @@ static void streams_share_a_device(void **state)
     assert_seconds(busy, 5);
 }
 
-/* What waits for its launch leaves the device to others: both streams end after their own time. */
+/* Kernels that wait for their launch leave the device to others: both streams end after their own time. */
 static void launches_take_no_device(void **state)
 {
     struct tasks tasks = {.ranks = 1, .queues = 2};
@@ -200,7 +200,7 @@ static void sums_and_shares(void **state)
     assert_true(sum_seconds(&apart, 1 << 30) > (1 << 30) / apart.link_bytes_per_second);
 }
 
-/* Of four ranks' shares, this rank's lies elsewhere, and is not read where all others are. */
+/* This rank's share of four lies elsewhere, and is not read where all others are. */
 static void each_share_is_read_once(void **state)
 {
     enum { ALL, OWN, SUM };

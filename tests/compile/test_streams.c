@@ -12,7 +12,7 @@
 #define BATCH 24
 #define STEPS 2
 
-/* By instruction: the one before it on its stream; -1. */
+/* For each instruction, the one before it on its stream; -1. */
 static int *before_each(const struct program *program)
 {
     int *before = memory_new((size_t)program->count, sizeof *before);

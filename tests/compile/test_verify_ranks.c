@@ -223,7 +223,7 @@ static void stages_never_wait_in_a_ring(void **state)
     graph_free(&graph);
 }
 
-/* What a stage sends another one in a step. */
+/* The messages that a stage sends another one in a step. */
 static struct comm_mail sent(const struct program *from, int to)
 {
     struct comm_mail mail = {0};

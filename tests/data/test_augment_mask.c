@@ -39,7 +39,7 @@ static void pair_free(struct pair *pair)
 
 static int side(struct random *random) { return 1 + (int)random_below(random, SIDE_MAX); }
 
-/* What the image becomes, as bytes: a table of mean 0 and deviation 1 / 255 keeps them. */
+/* Writes what the image becomes, as bytes: a table of mean 0 and deviation 1 / 255 keeps them. */
 static void apply(const struct augment *augment, struct random *random, const struct cut *cut,
                   const struct image *image, uint8_t *out)
 {
@@ -130,7 +130,7 @@ static void masks_are_resized_to_the_nearest_pixel(void **state)
     }
 }
 
-/* By right angles image and mask are turned to the bit, and to the left: the right column becomes the top. */
+/* Right angles turn image and mask to the bit, and to the left: the right column becomes the top. */
 static void turns_are_those_of_the_image(void **state)
 {
     struct random random = random_open(3, PURPOSE_TEST, 0, 0);

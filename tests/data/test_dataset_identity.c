@@ -112,7 +112,7 @@ static struct dataset_identity identity_of(struct pictures *pictures, const stru
     return identity;
 }
 
-/* As a checkpoint has it. */
+/* The identity as a checkpoint has it. */
 static struct dataset_identity stored(struct pictures *pictures, const struct format *format)
 {
     struct dataset_identity identity = identity_of(pictures, format), parsed;
@@ -233,7 +233,7 @@ static void contents_changed_places(void **state)
     free(then.list);
 }
 
-/* Of many images the contents of some are looked at: a hundredth that changed is found. */
+/* The contents of some of many images are looked at: a hundredth that changed is found. */
 static void contents_of_many(void **state)
 {
     struct pictures then = make(4000), now = copy_of(&then);
@@ -271,7 +271,7 @@ static void large_files(void **state)
     free(then.list);
 }
 
-/* The same names, with other sizes, other contents, or both: nothing is left of the old images. */
+/* Names stay, with other sizes, other contents, or both: nothing is left of the old images. */
 static void replaced(void **state)
 {
     for (int count = 20; count < 4000; count *= 10)

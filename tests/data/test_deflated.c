@@ -76,7 +76,7 @@ static void bytes_after_the_end_are_refused(void **state)
     assert_false(read_exactly(&stream, stream.count + 1, SIZE, NULL));
 }
 
-/* Of the first 400 bytes, and of the checksum, each bit. */
+/* Each bit of the first 400 bytes, and of the checksum, is changed. */
 static void damage_is_refused(void **state)
 {
     struct stream stream;

@@ -124,7 +124,7 @@ static void png_interlaced_equals_plain(void **state)
     image_free(&image);
 }
 
-/* The same picture, not interlaced, goes another way; smooth ones make the encoder use every filter. */
+/* A picture that is not interlaced goes another way; smooth ones make the encoder use every filter. */
 static void plain_png_equals_interlaced(void **state)
 {
     static const int types[] = {PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_GRAY_ALPHA, PNG_COLOR_TYPE_RGB,

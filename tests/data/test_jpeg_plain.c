@@ -1,4 +1,4 @@
-/* Which JPEG files are of the usual kind: what is taken must be whole and sound, nothing else may be. */
+/* JPEG files of the usual kind: those taken must be whole and sound, and no others are taken. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -265,7 +265,7 @@ static void a_pipe_is_no_memory(void **state)
     case_remove(cache);
 }
 
-/* Of 200 GB, the first of which are right: it is not read at all. */
+/* A file of 200 GB, the first of which are right, is not read at all. */
 static void a_hole_is_no_memory(void **state)
 {
     char *cache = case_folder();
@@ -404,7 +404,7 @@ static void long_listings_are_remembered_by_themselves(void **state)
     case_remove(cache);
 }
 
-/* As many images as ImageNet has, in folders of 5,000. */
+/* Writes as many images as ImageNet has, in folders of 5,000. */
 static void write_many(const char *root, long count)
 {
     char *name = NULL;

@@ -717,7 +717,7 @@ static void all_or_a_few_are_kept(void **state)
     assert_null(image_cache_open(&keeping));
 }
 
-/* What one process has decoded, others have. */
+/* Images that one process has decoded, others have. */
 static void processes_share_what_is_kept(void **state)
 {
     struct counting counting = {0};

@@ -112,7 +112,7 @@ static void classes_are_limited(void **state)
     text_free(&text);
 }
 
-/* What data.classes may be: the words of a refusal, or of the names. */
+/* Values of data.classes, and the words of a refusal, or of the names. */
 static void classes_are_counted_or_named(void **state)
 {
     static const struct {
@@ -243,7 +243,7 @@ static void colours_are_classes_by_a_palette(void **state)
            "!the palette is one of colours");
     expect(case_png(1, 1, 8, PNG_COLOR_TYPE_RGB, false, deep + 3), &classes,
            "!colour 2 0 3 of the mask is no class: 1");
-    /* With numbers beside the colours, indices are numbers. */
+    /* Indices are numbers where numbers stand beside the colours. */
     assert_int_equal(read_text("0 = a\n1 = b\n2 = b\n1 2 3 = b\nother = ignore\n", &numbered), OK);
     expect(case_png(3, 1, 8, PNG_COLOR_TYPE_PALETTE, false, indices), &numbered, "011");
     expect(case_png(4, 1, 8, PNG_COLOR_TYPE_RGB, false, pixels), &numbered, "-1--");

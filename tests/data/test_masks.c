@@ -469,7 +469,7 @@ static void packed_files_have_masks(void **state)
     image_free(&mask);
 }
 
-/* What differs between the data set then and now. */
+/* Expects these words about what differs between the data set then and now. */
 static void expect_difference(struct mask_options masks, const struct dataset_identity *then,
                               const char *words)
 {

@@ -594,7 +594,7 @@ static void tar_names_can_be_long(void **state)
     case_remove(folder);
 }
 
-/* Of the bytes of a header; the sum is put right. */
+/* Writes the bytes of a header; the sum is put right. */
 static void put_header(uint8_t header[512], const char *name, char type, const char size[12])
 {
     memset(header, 0, 512);

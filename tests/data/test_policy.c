@@ -184,7 +184,7 @@ static void expect_share(int count, int trials, double share)
         fail_msg("%d of %d are not a share of %g", count, trials, share);
 }
 
-/* Of 14 changes, identity leaves all as it is; so do 9 at their weakest of 31 levels, posterize at 3
+/* Identity, one of 14 changes, leaves all as it is; so do 9 at their weakest of 31 levels, posterize at 3
  * of them and solarize at those whose threshold is above the picture's brightest, 230: 0, 1, 2. */
 static void trivial_augment_is_drawn_evenly(void **state)
 {
@@ -239,7 +239,7 @@ static void expect_near_uniform(double *values, int count, double low, double hi
     if (most > 1.95 / sqrt(count) + slack) fail_msg("%g from uniform", most);
 }
 
-/* Of numbers that are rounded to bytes. */
+/* Expects a uniform distribution of numbers that are rounded to bytes. */
 static void expect_uniform(double *values, int count, double low, double high)
 {
     expect_near_uniform(values, count, low, high, 0.5 / (high - low));

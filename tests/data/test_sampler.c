@@ -72,7 +72,7 @@ static void classes_take_turns(void **state)
     }
     assert_true(differ > 200);
     by_class_free(&by);
-    /* Of a part of the images, as it numbers them. */
+    /* A part of the images, as it numbers them. */
     const int64_t subset[] = {1, 30, 31, 50};
     by = by_class_make(&dataset, subset, 4);
     assert_int_equal(by.classes, 2);
@@ -97,7 +97,7 @@ static void batches_repeat_images(void **state)
     assert_int_equal(sampler_repeat(1, 10, 3, 4).image, 34);
 }
 
-/* Of any batch for any number of ranks: one after the other, to the last place, as even as can be. */
+/* Shares of any batch for any number of ranks: one after the other, to the last place, as even as can be. */
 static void shares_cover_a_batch(void **state)
 {
     for (int batch = 0; batch < 70; batch++) {

@@ -103,7 +103,7 @@ static void classes_without_weight(void **state)
     assert_true(loss_of(targets, 0, COUNT) == 0);
 }
 
-/* Of each image and the one before it; weights follow; smoothing is towards 1/2. */
+/* Labels of each image are mixed with the one's before it; weights follow; smoothing is towards 1/2. */
 static void several_labels(void **state)
 {
     static const double positive[2] = {3, 0.5};

@@ -39,7 +39,7 @@ static void put(uint8_t **to, const void *bytes, size_t count)
     *to += count;
 }
 
-/* The same in an extended file, with an orientation in Exif behind the pixels. */
+/* An extended file, with an orientation in Exif behind the pixels. */
 static uint8_t *oriented(int orientation, bool marked, bool animated, size_t *count)
 {
     const uint8_t tiff[] = {'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1, 1, 0x12, 0, 3, 0, 0, 0, 1, 0,

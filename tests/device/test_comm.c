@@ -85,7 +85,7 @@ static bool holds(const unsigned char *data, size_t bytes, int from, int to)
     return true;
 }
 
-/* Of exactly as many bytes, so that a sanitizer sees the first one behind. */
+/* Memory of exactly as many bytes, so that a sanitizer sees the first one behind. */
 static unsigned char *room(size_t bytes)
 {
     return calloc(bytes ? bytes : 1, 1);
@@ -200,7 +200,7 @@ static void a_full_mailbox_is_waited_for(void **state)
 
 enum wait { IN_BARRIER, IN_BROADCAST, IN_GATHER, IN_RECEIVE };
 
-/* That the call fails, and says so. */
+/* True if the call fails, and says so. */
 static bool fails(struct comm *comm, enum wait wait, size_t bytes, const char *words)
 {
     struct caught caught;

@@ -85,7 +85,7 @@ static void queue_fills(struct device *device, uint8_t *memory, const uint8_t *f
         assert_int_equal(transfers->fill_zero(device, 0, memory + fills[i].at, fills[i].bytes), OK);
     assert_int_equal(transfers->fill_zero(device, 0, memory + BYTES / 2, BYTES / 2), OK);
     assert_int_equal(transfers->download(device, 0, to, memory, BYTES), OK);
-    /* Of what was filled, to places of what was not; of places that take each other's. */
+    /* Copies of what was filled, to places of what was not; and between places that take each other's. */
     assert_int_equal(transfers->download(device, 0, to, memory + 1024, 64), OK);
     assert_int_equal(transfers->download(device, 0, to + 64, memory, 400), OK);
     assert_int_equal(transfers->download(device, 0, to + 128, memory + 8192, 3), OK);
@@ -159,7 +159,7 @@ static void test_absurd_sizes_are_refused(void **state)
     on_devices(NULL, refuses_absurd_sizes);
 }
 
-/* Which the kernel would promise all the same. */
+/* A kernel would promise all of it all the same. */
 static void test_all_of_the_memory_is_refused(void **state)
 {
     struct device *device;

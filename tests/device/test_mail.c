@@ -19,7 +19,7 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Of message `number`: none, few, many, or all that the mailbox holds. */
+/* The bytes of message `number`: none, few, many, or all that the mailbox holds. */
 static size_t bytes_of(uint64_t number)
 {
     uint64_t random = mix(number);

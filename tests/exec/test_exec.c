@@ -553,7 +553,7 @@ static void test_evaluation_shares(void **state)
     evaluation_shares(true);
 }
 
-/* With decay 1/2 the average after a step is half way from where it was to where things are. */
+/* The average after a step is half way, by a decay of 1/2, from where it was to where things are. */
 static void test_averages(void **state)
 {
     struct graph graph = net_graph(net_mixed, true);
@@ -606,7 +606,7 @@ static double norm_step(bool decay_norm_bias)
     return sqrt(moved / length);
 }
 
-/* As timm has it by always_adapt: what is decayed has its own trust ratio, here 10 times 0.001. */
+/* Decayed parameters have trust ratios of their own, as by timm's always_adapt, here 10 times 0.001. */
 static void test_decay_comes_with_trust_ratios(void **state)
 {
     assert_float_equal(norm_step(true), 10 * 0.001, 1e-5);

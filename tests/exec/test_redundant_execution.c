@@ -93,7 +93,7 @@ static enum status apply_and_turn(const struct update *update)
     return status;
 }
 
-/* With the fault in place; the store stays as it was. */
+/* The fault is in place; the store stays as it was. */
 static void is_found(struct net *net, const char *words)
 {
     struct caught caught;

@@ -153,7 +153,7 @@ static void test_init_truncated(void **state)
     }
 }
 
-/* As torch.nn.init.dirac_, in groups: one filter for each channel, and others as they would be anyway. */
+/* torch.nn.init.dirac_, in groups: one filter for each channel, and others as they would be anyway. */
 static void check_dirac(int groups)
 {
     struct graph graph = net_graph(wide, false);
@@ -201,7 +201,7 @@ static struct store open_mixed(struct device *device, const struct graph *graph,
     return store;
 }
 
-/* The same seed gives the same bits whatever the number of threads; another seed others. */
+/* One seed gives the same bits whatever the number of threads; another seed others. */
 static void test_init_repeats(void **state)
 {
     struct graph graph = net_graph(wide, false);

@@ -25,7 +25,7 @@ static bool reads(const char *before, const char *code, int count, const char *e
     return good;
 }
 
-/* What fills a limit, and how often it fits. */
+/* Opcodes that fill a limit, and how often they fit. */
 static void repeated(void **state)
 {
     static const struct {
@@ -66,7 +66,7 @@ static void repeated(void **state)
     }
 }
 
-/* What leaves one more on a full stack. */
+/* Opcodes that leave one more on a full stack. */
 static void on_a_full_stack(void **state)
 {
     static const char *const codes[] = {

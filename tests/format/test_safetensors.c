@@ -255,7 +255,7 @@ static void round_trip(void **state)
     safetensors_close(&file);
 }
 
-/* By type, the largest first, then by name: as the format's own library writes. */
+/* Tensors are sorted by type, the largest first, then by name: as the format's own library writes. */
 static void order_in_file(void **state)
 {
     static const char *const order[] = {"count", "empty", "weight", "brain", "half", "a \"name\" \\"};

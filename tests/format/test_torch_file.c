@@ -402,7 +402,7 @@ static void store_number(uint8_t *at, uint64_t value, int count)
     for (int i = 0; i < count; i++) at[i] = (uint8_t)(value >> (8 * i));
 }
 
-/* As torch.save writes what has more than 4 GiB. */
+/* Archives as torch.save writes them beyond 4 GiB. */
 static void large_files(void **state)
 {
     struct archive archive = {.large = true};

@@ -1,4 +1,4 @@
-/* What stands beside weights about them, config.json and preprocessor_config.json, is used if it can be. */
+/* Files beside weights about them, config.json and preprocessor_config.json, are used if they can be. */
 #include "fuzz.h"
 
 #include <string.h>

@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(bytes, data, size);
     repair(bytes, size);
     fuzz_resume(fuzz_write(CHECKPOINT_LAST, bytes, size));
-    /* As it came, it is the one that a run falls back from, or to. */
+    /* The file as it came is the one that a run falls back from, or to. */
     fuzz_write(CHECKPOINT_PREVIOUS, data, size);
     struct directory folder;
     fuzz_must(directory_open(fuzz_folder(), &folder) == OK);

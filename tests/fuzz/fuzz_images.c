@@ -147,7 +147,7 @@ void fuzz_image_file(const uint8_t *data, size_t size)
     image_free(&whole);
 }
 
-/* Of images whose labels are no classes. */
+/* Targets of images whose labels are no classes. */
 static void check_targets(const struct dataset *dataset)
 {
     float *target = memory_new((size_t)dataset->classes, sizeof *target);

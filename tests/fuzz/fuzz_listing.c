@@ -11,7 +11,7 @@
 #include "data/formats/listing.h"
 #include "fuzz_images.h"
 
-/* Of a file's header. */
+/* Offsets in a file's header. */
 #define FOLDERS_AT 8
 #define FILES_AT 16
 #define BYTES_AT 24

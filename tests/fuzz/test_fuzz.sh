@@ -1,5 +1,5 @@
 #!/bin/sh
-# What fuzzing has found and gathered (tests/fuzz.mk): every input once more, and after it a few variants.
+# Inputs that fuzzing has found and gathered (tests/fuzz.mk): each once more, and after it a few variants.
 . "$top_srcdir/tests/support/tap.sh"
 
 TMPDIR=$scratch

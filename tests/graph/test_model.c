@@ -247,7 +247,7 @@ static void test_words_are_refused(void **state)
             "net.ini:6: a.conv: this name is already used by a layer, from net.ini:8");
 }
 
-/* Of each layer that is wrong, but not of those that read one of them. */
+/* Each layer that is wrong is reported, but not those that read one of them. */
 static void test_all_mistakes_are_reported(void **state)
 {
     (void)state;
@@ -902,7 +902,7 @@ static void test_parameter_of_a_layer_that_ends_in_an_underscore(void **state)
     graph_free(&graph);
 }
 
-/* What drops nothing is left out, and what is read through it is fused. */
+/* Dropout that drops nothing is left out, and what is read through it is fused. */
 static void test_fuse_idle(void **state)
 {
     (void)state;

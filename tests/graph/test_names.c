@@ -6,7 +6,7 @@
 
 #define MANY 100000
 
-/* Of so many, each wants the slot of a few others. */
+/* Names so many that each wants the slot of a few others. */
 static void names_that_want_one_slot(void **state)
 {
     struct names names = {0};

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What eval says of masks is what numpy and torchmetrics say of the masks that predict writes, of random sets.
+# eval says of masks what numpy and torchmetrics say of the masks that predict writes, of random sets.
 . "$top_srcdir/tests/support/tap.sh"
 
 python=${PYTHON:-python3}

@@ -17,7 +17,7 @@ nets='torchvision:shufflenet_v2_x1_0 timm:mobilenetv4_conv_small hf:vit_tiny_pat
     hf:vit_small_patch14_reg4_dinov2'
 [ -z "${AMPTRAIN_TORTURE-}" ] || nets=$(peers list)
 
-# As users have them: a file or folder, and no configuration.
+# Evaluation as users have it: of a file or folder, without a configuration.
 evaluate() { # LIBRARY ARCH
     weights=$1-$2.pth
     [ "$1" != hf ] || weights=$1-$2

@@ -273,7 +273,7 @@ static void test_blending(void **state)
     device_close(device);
 }
 
-/* What is not finite is seen, also where nothing is compared. */
+/* Numbers that are not finite are seen, also where nothing is compared. */
 static void test_not_finite(void **state)
 {
     float sums[6] = {1, 2, NAN, 1, INFINITY, 0};

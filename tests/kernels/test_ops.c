@@ -816,7 +816,7 @@ static struct op_case *open_variant(const struct subject *s, const char *variant
     return c;
 }
 
-/* As run_phase, without looking whether inputs stay as they are. */
+/* run_phase, without looking whether inputs stay as they are. */
 static struct copies run_giving_sums(const struct op_code *code, void *kernel_plan, struct call *call)
 {
     poison_outputs(call);
@@ -896,7 +896,7 @@ static void compare_forward(const struct subject *s, case_change *change, const 
     op_case_close(c);
 }
 
-/* By algorithms of our own, and by cuDNN's layouts that do it in their own way. */
+/* Algorithms of our own apply it, and cuDNN's layouts that do it in their own way. */
 static void test_applies_relu(void **state)
 {
     const struct subject *s = *state;
@@ -1071,7 +1071,7 @@ static void test_every_variant(void **state)
     if (skips) skip();
 }
 
-/* What the code's backward does besides. */
+/* Adds what the code's backward does besides. */
 static void merge_backward(const struct subject *s, struct op_case *c)
 {
     if (supports(s, op_case_add_gradient, PHASE_BACKWARD)) op_case_add_gradient(c);
@@ -1388,7 +1388,7 @@ static const struct precision {
     bool tf32;
 } precisions[] = {{"fp32", F32, false}, {"bf16", BF16, false}, {"fp16", F16, false}, {"tf32", F32, true}};
 
-/* Those that differ for this op: the first so many of the table. */
+/* The number of precisions that differ for this op: the first so many of the table. */
 static int precision_count(const struct op *op, const struct device *device)
 {
     switch (op->precision) {

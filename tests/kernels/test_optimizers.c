@@ -44,13 +44,13 @@ static const struct known known[] = {
     {"rmsprop", {.alpha = 0.99, .eps = 1e-8}, {-0.392388344, -1.4626323, 0.908181787}},
     {"rmsprop", {.alpha = 0.9, .momentum = 0.9, .weight_decay = 0.1, .eps = 0.01},
      {0.0435184576, -0.670249403, 0.90709722}},
-    /* By the formula of its paper, in double. */
+    /* Values of its paper's formula, in double. */
     {"lion", {.beta1 = 0.9, .beta2 = 0.99}, {0.4, -1.35, 1.9}},
     {"lion", {.beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.5}, {0.3334375, -1.17646875, 1.6295}},
     {"lion", {.beta1 = 0.6, .beta2 = 0.8, .weight_decay = 0.1}, {0.3861395, -1.11586375, 1.843588}},
 };
 
-/* The same where the schedule moves momentum, or beta1 in its place. */
+/* Values where the schedule moves momentum, or beta1 in its place. */
 static const double moved[3] = {0.95, 0.9, 0.85};
 static const struct known known_moved[] = {
     {"adam", {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}, {0.422745466, -1.19887912, 1.84745157}},

@@ -297,7 +297,7 @@ static double expect_norm(const struct network *n)
     return sqrt(squares) / host_state(n)->scaler.scale;
 }
 
-/* Of the step whose gradients and rates are there. */
+/* Expects the results of the step whose gradients and rates are there. */
 static void expect_step(struct network *n)
 {
     struct optimizer_state *s = host_state(n);
@@ -613,7 +613,7 @@ static void test_the_same_bits_every_time(void **state)
 #define STEPS 3
 #define MATRICES 5
 
-/* What each rank gives, which does not depend on the others' parts: recorded first. */
+/* The parts that each rank gives, which do not depend on the others': recorded first. */
 struct tape {
     struct device *device;
     int rank, next;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Which evaluation is the best one: what is not finite never is, and everything that is shown in the end
+# The best evaluation: one that is not finite never is, and everything that is shown in the end
 # (checkpoint, summary, records, results, compare) is that of the same epoch.
 . "$top_srcdir/tests/support/tap.sh"
 . "$top_srcdir/tests/support/tiny.sh"

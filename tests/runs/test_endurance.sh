@@ -17,7 +17,7 @@ plans=$(rounds 12 300)
 sed -i -e "s/^epochs.*/epochs = $epochs/" -e 's/^every = 3 steps/every = 50 steps/' \
     -e 's/^threads.*/&\nreport = no/' -e 's/^workers.*/workers = 3/' -e 's/^tensorboard.*/tensorboard = yes/' run.ini
 
-# What is freed goes back to the kernel at once, not after as long as malloc likes: samples at any two times
+# Freed memory goes back to the kernel at once, not after as long as malloc likes: samples at any two times
 # compare.
 MALLOC_CONF=tcache:false,dirty_decay_ms:0,muzzy_decay_ms:0
 export MALLOC_CONF

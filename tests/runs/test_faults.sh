@@ -110,7 +110,7 @@ ways() {
     esac
 }
 
-# What the message must have a word of.
+# Words of which the message must have one.
 words_of() {
     case $1 in
     stat:*) echo 'Input/output error\|No such file\|already contains a run\|no checkpoint' ;;
@@ -124,7 +124,7 @@ words_of() {
     esac
 }
 
-# What a sanitizer found, likewise: a crash in a library is that library's.
+# Words of what a sanitizer found: a crash in a library is that library's.
 sanitized() {
     if grep -q 'LeakSanitizer' err; then echo leaks
     elif grep -m 1 '#0 ' err | grep -q '(/[^ ]*\.so[^ ]*)$'; then echo library

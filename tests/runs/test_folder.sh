@@ -120,7 +120,7 @@ finished() {
 }
 ok "-r on a finished run changes nothing" finished
 
-# As if it had been killed after its last save.
+# The run's end is taken away, as if it had been killed after its last save.
 no_end() {
     cp -a whole endless
     grep -v '"event":"end"' whole/metrics.jsonl >endless/metrics.jsonl
@@ -264,7 +264,7 @@ ok "so does plan" foreign memory.svg '<svg/>' "$AMPTRAIN" plan -q -c run.ini -o 
 ok "so does report" foreign report.html '<html/>' "$AMPTRAIN" report theirs
 ok "so does profile" foreign profile.json '{}' "$AMPTRAIN" profile -q -c run.ini -o theirs
 
-# What amptrain writes, it recognises: every file of a run, and of all commands that add to a folder.
+# amptrain recognises what it writes: every file of a run, and of all commands that add to a folder.
 recognised() {
     train ours -s memory.report=yes && rm -f ours/checkpoint-[!0-9]* &&
         "$AMPTRAIN" plan -q -c run.ini -o ours && "$AMPTRAIN" profile -q -c run.ini -o ours >/dev/null &&
@@ -378,7 +378,7 @@ closed() {
     grep -q "closed.*: Permission denied" said && [ ! -s printed ] && return $status
 }
 
-# As somebody whom permissions bind.
+# The program runs as somebody whom permissions bind.
 plain=
 [ "$(id -u)" != 0 ] || plain='setpriv --reuid=65534 --regid=65534 --clear-groups'
 

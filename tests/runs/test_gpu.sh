@@ -57,7 +57,7 @@ ok "learns with mixed labels" train mixed $wide -s augment.mixup=0.2 -s augment.
     -s train.ema=0 -s train.clip_norm=0 -s train.accumulate=1 -s run.max_steps=3 -s optimizer.name=adamw \
     -s optimizer.lr=0.001
 
-# The same on the CPU: dropout, order and initial values are the same, so losses are nearly.
+# The CPU has the same dropout, order and initial values, so losses are nearly the same.
 near() { # NAME OPTION...
     name=$1; shift
     train "$name"-gpu -s amp.precision=fp32 -s run.max_steps=12 "$@" || return 1
@@ -156,7 +156,7 @@ ok "... gives the same bits and lines" same whole killed
 ok "images copied in every step" train sent -s loader.cache=none
 ok "... give the same bits and lines" same whole sent
 
-# What timing chose is in the checkpoint, and wins over what is remembered, or not, when the run goes on.
+# Choices by timing are in the checkpoint, and win over what is remembered, or not, when the run goes on.
 elsewhere() {
     train elsewhere -s run.max_steps=30 || return 1
     XDG_CACHE_HOME="$scratch/other" train elsewhere -r

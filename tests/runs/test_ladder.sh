@@ -69,7 +69,7 @@ for_good() {
 }
 ok "... or all from there on" for_good
 
-# The same where some of what is asked for is for what waits on the host: it need not be pinned. It is more
+# Some of what is asked for is for what waits on the host, and need not be pinned. It is more
 # than what a few small blocks share.
 strategy=offload
 sed -e '/^val_/d' large.ini >deep.ini

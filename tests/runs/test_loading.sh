@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a run does with image files: the same with and without a cache, and with those that are broken.
+# Runs on image files: they do the same with and without a cache; and files that are broken.
 . "$top_srcdir/tests/support/tap.sh"
 . "$top_srcdir/tests/support/tiny.sh"
 
@@ -139,7 +139,7 @@ val_many() { "$AMPTRAIN" eval --weights many-run --val many >said; cat said
     grep -qx "unusable images: 30" said; }
 ok "... and by eval" val_many
 
-# What limits is measured, and said in a sentence.
+# The bottleneck is measured, and said in a sentence.
 bench() { "$AMPTRAIN" bench -q -c pictures.ini --steps 4 "$@" >said || return 1; cat said; }
 explained() { bench "$@" && grep -q "^The bottleneck is .*\.$" said; }
 ok "bench reports the bottleneck" explained --data

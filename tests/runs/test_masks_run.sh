@@ -66,7 +66,7 @@ stopped() { # RANKS
 ok "SIGTERM within an evaluation" stopped 1
 ok "... of two ranks" stopped 2
 
-# What the thread that reads may still use is not freed at the end. The last read of a file is that thread's; those
+# Memory that the reading thread may still use is not freed at the end. The last read of a file is its; those
 # before it look at its beginning.
 faulty() {
     FAULT=$1; shift

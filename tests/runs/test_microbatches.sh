@@ -30,7 +30,7 @@ ok "... with a warning if the number differs" says 0 "had 4 micro-batches and no
     "$AMPTRAIN" -q -c run.ini -o streamed -r -s train.accumulate=2 -s parallel.microbatches=4 -s \
         run.max_steps=10
 
-# What auto has become.
+# Prints what auto has become.
 chosen() { sed -n 's/^microbatches = auto *; //p' "$1/config.ini"; }
 automatic() {
     train automatic -s train.accumulate=1 -s parallel.microbatches=auto -s run.max_steps=3 &&
@@ -47,7 +47,7 @@ twice() {
     same one two && [ "$(chosen one)" = 1 ]
 }
 ok "... by no clock on the CPU" twice
-# Of what a step needs in so many micro-batches, only four are within the limit.
+# Only four micro-batches make a step need no more than the limit.
 limited() {
     set -- -s train.accumulate=1 -s memory.strategy=keep -s train.batch=1024
     limit=$("$AMPTRAIN" plan -q -c run.ini "$@" -s parallel.microbatches=4 --json |

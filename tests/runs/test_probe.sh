@@ -27,7 +27,7 @@ once() { # FOLDER OPTION...
         grep -q "its output for [0-9]* images, [0-9]* numbers each (.*), was computed once" "$folder.log" ||
         { cat "$folder.log"; return 1; }
 }
-# As before: in every epoch. It is said why.
+# The frozen part is computed in every epoch, as before, and it is said why.
 each() { # WHY FOLDER OPTION...
     why=$1 folder=$2; shift 2
     "$AMPTRAIN" -c run.ini -o "$folder" "$@" 2>"$folder.log" || { cat "$folder.log"; return 1; }

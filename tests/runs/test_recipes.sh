@@ -86,7 +86,7 @@ ok "... and epochs in order" says 2 "'16@1' must be SIZE@EPOCH" sized e -s augme
 
 ### train.teacher
 
-# With batch norm behind a convolution, behind an addition, and behind dropout.
+# A network with batch norm behind a convolution, behind an addition, and behind dropout.
 cat >taught.ini <<'END'
 [input]
 channels = 3
@@ -105,7 +105,7 @@ fc = linear pool units=$classes
 END
 pictures guide -s model.file=taught.ini || exit 1
 "$AMPTRAIN" export -q --weights guide -o whole.safetensors || exit 1
-# The same tensors without metadata.
+# Writes the tensors without metadata.
 bare() {
     length=$(od -An -t u8 -N 8 "$1" | tr -d ' ')
     header=$(head -c $((length + 8)) "$1" | tail -c "$length" | sed 's/"__metadata__":{[^}]*},*//')
@@ -192,7 +192,7 @@ ok "... and one size" says 2 "train.teacher: cannot be combined with augment.siz
 
 ### train.freeze_epochs
 
-# Of 4 steps each: the first one is that of a run in which they stay frozen, the second one is not.
+# Epochs of 4 steps: the first one is that of a run in which they stay frozen, the second one is not.
 first() { grep '"epoch":1,' "$1/lines"; }
 freezes() {
     set -- -s train.freeze='conv*,bn1.*' -s schedule.name=constant -s schedule.warmup=0

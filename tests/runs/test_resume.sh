@@ -28,7 +28,7 @@ ok "a run may be resumed with another device name" moved
 # A number from 0 to $1 - 1 from the kernel's own randomness.
 below() { echo $(($(od -An -t u4 -N 4 /dev/urandom) % $1)); }
 
-# The same files, last of all the best and the epochs' own; only previous ones depend on where a run stopped.
+# Files are the same, also the best and the epochs' own; only previous ones depend on where a run stopped.
 same_folders() {
     same "$1" "$2" || return 1
     for file in "$1"/checkpoint-*; do
@@ -39,7 +39,7 @@ same_folders() {
     [ "$(ls "$1")" = "$(ls "$2")" ] || { ls "$2"; return 1; }
 }
 
-# What a process was doing when it was killed, by what it left behind since the file `began` was made.
+# Prints what a process was doing when it was killed, by what it left behind since the file `began` was made.
 doing() {
     left=$(find "$1" -newer began -name '*.tmp' 2>/dev/null)
     case $left in
@@ -232,7 +232,7 @@ cut_last() {
 ok "a truncated last checkpoint: the previous one is used" cut_last
 ok "... gives the same bits and lines" same whole damaged
 
-# What goes on from a named checkpoint is the folder's run from then on, though it be killed at once.
+# A run that goes on from a named checkpoint is the folder's from then on, though it be killed at once.
 from_named() {
     cp -r whole named
     start named -r="$scratch/whole/checkpoint-3.safetensors" -s checkpoint.every=0
@@ -268,7 +268,7 @@ other_data() {
 }
 exits "with other data" 3 other_data
 
-# The same images in another place, and as many others.
+# Images in another place, and as many others.
 moved_data() {
     packed='-s data.format=packed -s run.max_steps=3'
     # shellcheck disable=SC2086

@@ -41,7 +41,7 @@ value_of() { # KEY VALUE
     esac
 }
 
-# What a run is to end with, and which evaluation counts, changes its end on purpose.
+# Keys of what a run is to end with, and of which evaluation counts, change its end on purpose.
 is_limit() { # KEY
     case $1 in
     run.max_time | run.max_steps | train.epochs | train.early_stop | checkpoint.best) return 0 ;;

@@ -39,7 +39,7 @@ ok "... in the report" has 'crop = 12x36' run/report.html
 larger() { wide -s train.epochs=1 -s augment.scale=0.5,1 -o larger && has '^val_resize = auto    ; 14x41$' larger/config.ini; }
 ok "... or else to cover 8/7 of it" larger
 
-# The same bits whatever the number of workers, interrupted and resumed.
+# Bits do not depend on the number of workers, nor on being interrupted and resumed.
 turned() { # RUN OPTION...
     run=$1; shift
     whole -s augment.vflip=0.5 -s augment.rotate=20 -s augment.shear=10,5 -s augment.translate=0.2 \

@@ -239,7 +239,7 @@ best() {
 ok "checkpoint.best may be any of the metrics" best
 in_report() { grep -q '^<path class="dots few" d="M' v/report.html && grep -q 'Largest losses' v/report.html &&
     grep -qF '<td>third</td>' l/report.html && grep -q '<h2 id="scores">Scores</h2>' l/report.html; }
-# What is right is not red, nor is any number: one is no more wrong than the next.
+# Right predictions are not red, nor is any number: one is no more wrong than the next.
 red() {
     awk '/Largest losses/ { on = 1 } on && /predicted as/ { print }' l/report.html >lines && cat lines &&
         grep -q 'class="bad">third</span>' lines && ! grep -qE 'class="bad">(red|green|none)' lines &&

@@ -32,7 +32,7 @@ struct bytes case_jpeg_sampled(int w, int h, struct jpeg_sampling sampling, cons
 
 /* The JPEG, which is freed, with an Exif segment after its first marker: `count` bytes of TIFF. */
 struct bytes case_with_exif(struct bytes jpeg, const void *tiff, size_t count);
-/* The same with an Orientation tag. */
+/* The JPEG file with an Orientation tag. */
 struct bytes case_oriented(struct bytes jpeg, int orientation);
 
 /* The PNG, which is freed, with an Orientation tag in an Exif chunk before its pixels or behind them. */

@@ -562,7 +562,7 @@ static bool catch_calls(char **words)
     if (!range.from || range.from >> 32 != range.to >> 32) return false;
     struct sigaction action = {.sa_sigaction = on_call, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART};
     sigaction(SIGSYS, &action, NULL);
-    /* Of calls from elsewhere, and of those that are not in the list, nothing is seen. */
+    /* Calls from elsewhere, and those that are not in the list, are not seen. */
     enum { HEAD = 6, ALLOW = HEAD + CALLS, TRAP };
     struct sock_filter filter[TRAP + 1];
     filter[0] = load(offsetof(struct seccomp_data, instruction_pointer));

@@ -95,7 +95,7 @@ static struct kernel_options kernels_of(const struct net *net, const struct net_
     };
 }
 
-/* What is left to do of the program. */
+/* Makes what is left to do of the program. */
 static void net_compile(struct net *net, const struct net_options *options)
 {
     struct compiled *compiled = &net->compiled;

@@ -9,7 +9,7 @@
 /* Convolutions, batch norm, a residual, a concat, pooling, dropout and a linear layer: 3 x 8 x 8
  * images, 5 classes. */
 extern const char net_mixed[];
-/* The same without what is random or mixes images: convolutions, pooling, linear. */
+/* net_mixed without what is random or mixes images: convolutions, pooling, linear. */
 extern const char net_plain[];
 
 #define NET_CLASSES 5

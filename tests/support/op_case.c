@@ -60,7 +60,7 @@ static bool has_gradient(const struct op *op, int input)
     return !op->no_gradient || !op->no_gradient(input);
 }
 
-/* Of losses and metrics; a third input is the logits of a teacher. */
+/* True for the labels of losses and metrics; a third input is the logits of a teacher. */
 static bool is_label(const struct op *op, int input)
 {
     return input == 1 && !has_gradient(op, input) && op->output_dtype;

@@ -65,7 +65,7 @@ void op_case_add_first_channels(struct op_case *c);
 void op_case_add_residual(struct op_case *c);
 void op_case_clip(struct op_case *c);
 
-/* By channel, the sums of a gradient where the tensor is not 0, and of the gradient times the tensor. */
+/* Sums by channel of a gradient where the tensor is not 0, and of the gradient times the tensor. */
 void op_case_sum_products(const struct tensor *gradient, const struct tensor *of, struct tensor *sums);
 
 /* The sums of a tensor: per channel, the sum over n, h, w and the sum of squares. */

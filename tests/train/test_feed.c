@@ -1,4 +1,4 @@
-/* Which part of what feeds a step limits it, and how that is said. */
+/* The part of what feeds a step that limits it, and how that is said. */
 #include <string.h>
 
 #include "measure/bench_feed.h"

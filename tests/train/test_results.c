@@ -13,7 +13,7 @@
 static char *names[] = {"a", "the \"b\"", "c\nd", "e"};
 static const struct data data = {.classes = 4, .class_names = names};
 
-/* Of "a", one image as "e"; of "the b", two of three as "c"; of "c" none at all; "e" is right. */
+/* One image of "a" is taken for "e", two of three of "the b" for "c"; of "c" there is none; "e" is right. */
 static int64_t cells[] = {0, 0, 3, 5, 6, 6, 15};
 static struct answer answers[] = {{0, 0, 1}, {0, 0, 1}, {0, 3, 1}, {1, 1, 1}, {1, 2, 1}, {1, 2, 1},
                                   {3, 3, 1}};
@@ -127,7 +127,7 @@ static void too_many(void **state)
     assert_int_equal(confusion(&evaluation, &wide, bytes, sizeof bytes), 0);
 }
 
-/* As kernels/loss/topk.c ranks them: NaN last, of equal ones the first. */
+/* Ranks are those of kernels/loss/topk.c: NaN last, of equal ones the first. */
 static void best(void **state)
 {
     assert_int_equal(evaluate_best((float[]){1, 3, 2, 3}, 4), 1);
@@ -136,7 +136,7 @@ static void best(void **state)
     assert_int_equal(evaluate_best((float[]){NAN, NAN}, 2), 0);
 }
 
-/* The same order, and probabilities of a softmax. */
+/* The order is that one, and probabilities are a softmax's. */
 static void most_probable(void **state)
 {
     struct class_probability top[4];

@@ -29,7 +29,7 @@ static const struct timeline_stages stages = {stage_names, stage_of};
 
 #define KERNEL(text, of, in, from, to) {.name = text, .tag = of, .run = in, .begin = from, .end = to}
 
-/* By their begin, nanoseconds: two steps, a copy beside the first, kernels that belong to no instruction. */
+/* Activities by their begin, nanoseconds: two steps, a copy beside the first, kernels of no instruction. */
 static struct device_activity activities[] = {
     KERNEL("implicit_gemm", 0, 7, 1000, 2000),
     {.name = "copy to device", .tag = -1, .copy = true, .run = 5, .begin = 1500, .end = 6000},
