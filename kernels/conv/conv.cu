@@ -15,10 +15,12 @@ struct conv_call conv_call_of(const struct call *call)
 {
     const struct tensor *x = &call->x[0];
     const struct shape *y = call->y.shape.rank > 0 ? &call->y.shape : &call->d_y.shape;
-    struct conv_geometry g = conv_geometry((const struct conv_settings *)call->settings, x->shape.c);
+    int64_t channels = 0;
+    for (int i = 0; i < call->x_count; i++) channels += call->x[i].shape.c;
+    struct conv_geometry g = conv_geometry((const struct conv_settings *)call->settings, channels);
     struct conv_call p;
     p.call = call, p.phase = call->phase, p.dtype = x->dtype;
-    p.n = (int)x->shape.n, p.c = (int)x->shape.c, p.k = (int)y->c, p.groups = (int)g.groups;
+    p.n = (int)x->shape.n, p.c = (int)channels, p.k = (int)y->c, p.groups = (int)g.groups;
     p.in[0] = (int)x->shape.h, p.in[1] = (int)x->shape.w, p.out[0] = (int)y->h, p.out[1] = (int)y->w;
     for (int i = 0; i < 2; i++) {
         p.kernel[i] = (int)g.kernel[i];

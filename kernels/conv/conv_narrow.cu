@@ -1,6 +1,7 @@
 /* conv_narrow.cu: "narrow": 3x3 convolutions of 64 or 128 channels to 64 filters on Hopper, data gradients
- * of as many filters for 64 channels, and weights' gradients of any multiples of 64. cuDNN computes such
- * products 64 columns at a time, for which tensor cores wait for shared memory; here they have 128 or 192.
+ * of as many filters for 64 channels or of 64 filters for 128, and weights' gradients of any multiples of 64.
+ * cuDNN computes such products 64 columns at a time, for which tensor cores wait for shared memory; here they
+ * have 128 or 192. Images, and their gradients, may be two tensors, whose channels follow each other.
  *
  * A strip is 128 pixels wide and as high as an image. Blocks are persistent; each has a run of tiles, which
  * go down strips. Lines of x, with a pixel more at each side, come to a ring in shared memory once, and all
@@ -18,6 +19,13 @@ constexpr int pixels_bytes = across * row_bytes;
 struct work {
     int w, h, strips, down;
     int64_t tiles;
+    int channels, first, wanted;         /* of the weights; of the result, a block has 64 of those */
+};
+
+/* One tensor, or two, of which the first has so many channels. */
+struct images {
+    CUtensorMap of[2];
+    int first;
 };
 
 /* A tile, and whether it is the first or the last that its block has of a strip. */
@@ -29,13 +37,13 @@ struct place {
 static work work_of(const struct conv_call *p, int rows)
 {
     struct work work = {.w = p->out[1], .h = p->out[0], .strips = div_up(p->out[1], across),
-                        .down = div_up(p->out[0], rows)};
+                        .down = div_up(p->out[0], rows), .channels = p->c};
     work.tiles = (int64_t)p->n * work.strips * work.down;
     return work;
 }
 
 /* Pixels of 64 channels each, `pixels` of a line at a time; those outside of the image are zeros. */
-static bool map_images(CUtensorMap *map, const struct conv_call *p, const void *data, int channels,
+static bool map_tensor(CUtensorMap *map, const struct conv_call *p, const void *data, int channels,
                        int pixels)
 {
     encode_function encode;
@@ -49,6 +57,32 @@ static bool map_images(CUtensorMap *map, const struct conv_call *p, const void *
                    4, (void *)data, size, pitch, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                    CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
+/* The tensors of a phase: a gradient takes the place of its tensor; not every one of x is wanted. */
+static bool map_x(images *x, const struct conv_call *p, int pixels)
+{
+    const struct call *call = p->call;
+    bool mapped = true;
+    x->first = (int)call->x[0].shape.c;
+    for (int i = 0; i < call->x_count; i++) {
+        const struct tensor *tensor = p->phase == PHASE_BACKWARD_DATA ? &call->d_x[i] : &call->x[i];
+        if (!tensor->data) continue;
+        mapped = mapped && map_tensor(&x->of[i], p, tensor->data, (int)call->x[i].shape.c, pixels);
+    }
+    return mapped;
+}
+
+static bool map_y(images *y, const struct conv_call *p, int pixels)
+{
+    y->first = p->k;
+    return map_tensor(&y->of[0], p, conv_y(p->call), p->k, pixels);
+}
+
+/* Without a device, those of an H200. */
+static int multiprocessors_of(const struct conv_call *p)
+{
+    return p->call->device ? cuda_facts(p->call->device)->multiprocessors : 132;
 }
 
 static enum status describe_fail(bool trusted)
@@ -81,18 +115,22 @@ __device__ static inline void barriers_begin(uint64_t *full, uint64_t *empty, in
     }
 }
 
-__device__ static inline void load_pixels(void *to, const CUtensorMap *map, int c, int x, int y, int n,
+__device__ static inline void load_pixels(void *to, const images &from, int c, int x, int y, int n,
                                           uint64_t *barrier)
 {
+    const CUtensorMap *map = &from.of[c >= from.first];
+    if (c >= from.first) c -= from.first;
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(shared_address(to)), "l"(map),
                  "r"(shared_address(barrier)), "r"(c), "r"(x), "r"(y), "r"(n) : "memory");
 }
 
-__device__ static inline void store_pixels(const CUtensorMap *map, const void *from, int x, int y, int n)
+__device__ static inline void store_pixels(const images &to, const void *from, int c, int x, int y, int n)
 {
+    const CUtensorMap *map = &to.of[c >= to.first];
+    if (c >= to.first) c -= to.first;
     asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];\n"
-                 "cp.async.bulk.commit_group;" ::"l"(map), "r"(shared_address(from)), "r"(0), "r"(x), "r"(y),
+                 "cp.async.bulk.commit_group;" ::"l"(map), "r"(shared_address(from)), "r"(c), "r"(x), "r"(y),
                  "r"(n) : "memory");
 }
 
@@ -120,8 +158,13 @@ constexpr size_t pixels_shared = 8 * row_bytes + taps * side_bytes + pairs_held 
 struct pixel_block {
     uint8_t *weight, *lines, *tiles;
     pixel_barriers *barrier;
-    __device__ pixel_block(uint8_t *memory)
+    int channel, part, parts;            /* of the result: its first; of those that have the same */
+    __device__ pixel_block(uint8_t *memory, const work &work)
     {
+        int wide = work.wanted / 64;
+        channel = work.first + blockIdx.x % wide * 64;
+        part = blockIdx.x / wide;
+        parts = gridDim.x / wide;
         weight = memory + (-shared_address(memory) & (8 * row_bytes - 1));
         lines = weight + taps * side_bytes;
         tiles = lines + pairs_held * pair_bytes;
@@ -140,14 +183,14 @@ template <class Block> __device__ static inline void block_begin(const Block &b,
     __syncthreads();
 }
 
-__device__ static void load_lines(const pixel_block &b, const work &work, const CUtensorMap *x,
+__device__ static void load_lines(const pixel_block &b, const work &work, const images &x,
                                   const CUtensorMap *weight)
 {
     barrier_expect(&b.barrier->weight, taps * side_bytes);
     for (int i = 0; i < taps; i++)
-        load_box(b.weight + i * side_bytes, weight, i * 64, 0, &b.barrier->weight);
+        load_box(b.weight + i * side_bytes, weight, i * work.channels + b.channel, 0, &b.barrier->weight);
     ring ring = {0, 1};
-    each_tile(work, blockIdx.x, gridDim.x, [&](const place &at) {
+    each_tile(work, b.part, b.parts, [&](const place &at) {
         for (int pair = at.begins ? 0 : 1; pair < 2; pair++, ring.next(pairs_held)) {
             uint64_t *full = &b.barrier->full[ring.at];
             int y = 2 * (at.at + pair) - 1;
@@ -199,7 +242,7 @@ __device__ static inline void turn_tile(uint8_t *tile, const float (&d)[64])
 
 /* Stores so many numbers of D, when `tile` has been read for the last store. */
 template <class T, int from, int count>
-__device__ static inline void store_line(const CUtensorMap *y, uint8_t *tile, int g, const place &at,
+__device__ static inline void store_line(const images &y, int channel, uint8_t *tile, int g, const place &at,
                                          const float (&d)[64])
 {
     bool first = threadIdx.x % 128 == 0;
@@ -208,7 +251,7 @@ __device__ static inline void store_line(const CUtensorMap *y, uint8_t *tile, in
     turn_tile<T, from, count>(tile, d);
     show_stored();
     asm volatile("bar.sync %0, 128;" ::"r"(1 + g) : "memory");
-    if (first) store_pixels(y, tile, at.x + 2 * from, 2 * at.at + g, at.n);
+    if (first) store_pixels(y, tile, channel, at.x + 2 * from, 2 * at.at + g, at.n);
 }
 
 /* Adds D to the sums of the thread's two filters, and to those of squares. `left`: pixels of the line. */
@@ -236,7 +279,7 @@ __device__ static inline void leave_moments(float *parts, int g, float (&sums)[2
 }
 
 template <class T, bool data>
-__device__ static void multiply_lines(const pixel_block &b, const work &work, const CUtensorMap *y, int g,
+__device__ static void multiply_lines(const pixel_block &b, const work &work, const images &y, int g,
                                       float *parts)
 {
     float sums[2][2] = {};
@@ -244,7 +287,7 @@ __device__ static void multiply_lines(const pixel_block &b, const work &work, co
     bool first = threadIdx.x % 128 == 0, leads = threadIdx.x % 32 == 0;
     ring ring = {0, 0};
     barrier_wait(&b.barrier->weight, 0);
-    each_tile(work, blockIdx.x, gridDim.x, [&](const place &at) {
+    each_tile(work, b.part, b.parts, [&](const place &at) {
         float d[64];
         int above = ring.at, line = 2 * at.at + g;
         if (at.begins) barrier_wait(&b.barrier->full[ring.at], ring.phase);
@@ -255,7 +298,7 @@ __device__ static void multiply_lines(const pixel_block &b, const work &work, co
         if (leads) barrier_arrive(&b.barrier->empty[above]);
         if (leads && at.ends) barrier_arrive(&b.barrier->empty[below]);
         if (at.ends) ring.next(pairs_held);
-        store_line<T, 0, 64>(y, tile, g, at, d);
+        store_line<T, 0, 64>(y, b.channel, tile, g, at, d);
         if (parts) add_moments(d, line < work.h ? work.w - at.x : 0, sums);
     });
     if (first) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
@@ -266,16 +309,16 @@ __device__ static void multiply_lines(const pixel_block &b, const work &work, co
 
 template <class T, bool data>
 __global__ void __launch_bounds__(128 * (groups + 1), 1)
-    conv_narrow_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap weight,
-                       const __grid_constant__ CUtensorMap y, const work work, float *parts)
+    conv_narrow_kernel(const __grid_constant__ images x, const __grid_constant__ CUtensorMap weight,
+                       const __grid_constant__ images y, const work work, float *parts)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ uint8_t memory[];
-    pixel_block b(memory);
+    pixel_block b(memory, work);
     block_begin(b, pairs_held);
     int g = threadIdx.x / 128;
-    if (g < groups) multiply_lines<T, data>(b, work, &y, g, parts);
-    else if (threadIdx.x % 128 == 0) load_lines(b, work, &x, &weight);
+    if (g < groups) multiply_lines<T, data>(b, work, y, g, parts);
+    else if (threadIdx.x % 128 == 0) load_lines(b, work, x, &weight);
 #endif
 }
 
@@ -308,7 +351,7 @@ struct deep_block {
 };
 
 template <bool data>
-__device__ static void load_deep(const deep_block &b, const work &work, const CUtensorMap *x,
+__device__ static void load_deep(const deep_block &b, const work &work, const images &x,
                                  const CUtensorMap *weight)
 {
     barrier_expect(&b.barrier->weight, deep * taps * side_bytes);
@@ -371,7 +414,7 @@ __device__ static inline void multiply_deep(const deep_block &b, int g, ring &ri
 }
 
 template <class T, bool data>
-__device__ static void multiply_all_deep(const deep_block &b, const work &work, const CUtensorMap *y, int g,
+__device__ static void multiply_all_deep(const deep_block &b, const work &work, const images &y, int g,
                                          float *parts)
 {
     float sums[2][2] = {};
@@ -381,8 +424,8 @@ __device__ static void multiply_all_deep(const deep_block &b, const work &work, 
     each_tile(work, blockIdx.x, gridDim.x, [&](const place &at) {
         float d[64];
         multiply_deep<T, data>(b, g, ring, d);
-        store_line<T, 0, 32>(y, tile, g, at, d);
-        store_line<T, 32, 32>(y, tile, g, at, d);
+        store_line<T, 0, 32>(y, 0, tile, g, at, d);
+        store_line<T, 32, 32>(y, 0, tile, g, at, d);
         if (parts) add_moments(d, 2 * at.at + g < work.h ? work.w - at.x : 0, sums);
     });
     if (threadIdx.x % 128 == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
@@ -393,16 +436,16 @@ __device__ static void multiply_all_deep(const deep_block &b, const work &work, 
 
 template <class T, bool data>
 __global__ void __launch_bounds__(128 * (groups + 1), 1)
-    conv_narrow_deep_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap weight,
-                            const __grid_constant__ CUtensorMap y, const work work, float *parts)
+    conv_narrow_deep_kernel(const __grid_constant__ images x, const __grid_constant__ CUtensorMap weight,
+                            const __grid_constant__ images y, const work work, float *parts)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ uint8_t memory[];
     deep_block b(memory);
     block_begin(b, deep_held);
     int g = threadIdx.x / 128;
-    if (g < groups) multiply_all_deep<T, data>(b, work, &y, g, parts);
-    else if (threadIdx.x % 128 == 0) load_deep<data>(b, work, &x, &weight);
+    if (g < groups) multiply_all_deep<T, data>(b, work, y, g, parts);
+    else if (threadIdx.x % 128 == 0) load_deep<data>(b, work, x, &weight);
 #endif
 }
 
@@ -446,8 +489,8 @@ struct weight_block {
     }
 };
 
-__device__ static void load_tiles(const weight_block &b, const work &work, int parts, const CUtensorMap *x,
-                                  const CUtensorMap *d_y)
+__device__ static void load_tiles(const weight_block &b, const work &work, int parts, const images &x,
+                                  const images &d_y)
 {
     ring line = {0, 1}, tile = {0, 1};
     each_tile(work, b.part, parts, [&](const place &at) {
@@ -507,7 +550,7 @@ __device__ static void multiply_tiles(const weight_block &b, const work &work, i
 
 template <class T>
 __global__ void __launch_bounds__(128 * (rows + 1), 1)
-    conv_narrow_weights_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap d_y,
+    conv_narrow_weights_kernel(const __grid_constant__ images x, const __grid_constant__ images d_y,
                                const work work, const share share, float *parts)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -520,7 +563,7 @@ __global__ void __launch_bounds__(128 * (rows + 1), 1)
     }
     __syncthreads();
     int row = threadIdx.x / 128;
-    if (row == rows && threadIdx.x % 128 == 0) load_tiles(b, work, share.parts, &x, &d_y);
+    if (row == rows && threadIdx.x % 128 == 0) load_tiles(b, work, share.parts, x, d_y);
     if (row == rows) return;
     float d[96] = {};
     corner c;
@@ -540,7 +583,7 @@ static share share_of(const struct conv_call *p)
 {
     int pairs = p->c / 64 * (p->k / 64);
     return {.filters = p->k, .channels = p->c,
-            .parts = cuda_facts(p->call->device)->multiprocessors / pairs};
+            .parts = multiprocessors_of(p) / pairs};
 }
 
 static size_t weights_workspace(const struct conv_call *p)
@@ -553,10 +596,8 @@ static enum status weights_run(const struct conv_call *p, bool trusted)
     const struct call *call = p->call;
     const struct share share = share_of(p);
     unsigned blocks = (unsigned)(share.parts * (p->c / 64) * (p->k / 64));
-    CUtensorMap x, d_y;
-    if (!map_images(&x, p, conv_x(call), p->c, across + 2) ||
-        !map_images(&d_y, p, conv_y(call), p->k, across))
-        return describe_fail(trusted);
+    images x, d_y;
+    if (!map_x(&x, p, across + 2) || !map_y(&d_y, p, across)) return describe_fail(trusted);
     auto kernel = p->dtype == F16 ? conv_narrow_weights_kernel<__half>
                                   : conv_narrow_weights_kernel<__nv_bfloat16>;
     TRY(grant_shared(call, kernel));
@@ -588,11 +629,6 @@ template <class Work> static auto with_kernel(const struct conv_call *p, Work wo
     return p->dtype == F16 ? work(kernel_of<__half>(p)) : work(kernel_of<__nv_bfloat16>(p));
 }
 
-static int blocks_of(const struct conv_call *p)
-{
-    return cuda_facts(p->call->device)->multiprocessors;
-}
-
 static bool is_3x3(const struct conv_call *p)
 {
     bool good = p->groups == 1;
@@ -613,9 +649,8 @@ static bool narrow_supports(const struct call *call)
     const struct conv_call p = conv_call_of(call);
     const struct cuda_facts *facts = cuda_facts(call->device);
     bool forward = p.phase == PHASE_FORWARD, weights = p.phase == PHASE_BACKWARD_PARAMS;
-    bool sized = weights   ? p.c % 64 == 0 && p.k % 64 == 0 && p.c / 64 * (p.k / 64) <= facts->multiprocessors
-                 : forward ? p.k == 64 && (p.c == 64 || p.c == 64 * deep)
-                           : p.c == 64 && (p.k == 64 || p.k == 64 * deep);
+    int pairs = p.c / 64 * (p.k / 64), most = weights ? facts->multiprocessors : deep;
+    bool sized = p.c % 64 == 0 && p.k % 64 == 0 && pairs <= most && (!forward || p.k == 64);
     bool known = !forward || (call->param_count == 1 && call->epilogue_count == conv_gives_moments(call));
     return conv_is_usual(call) && is_3x3(&p) && dtype_bytes(p.dtype) == 2 && sized && known &&
            fills_strips(&p) && facts->capability == 90 &&
@@ -627,9 +662,21 @@ static bool narrow_make(const struct call *call, struct kernel_plan *plan)
     const struct conv_call p = conv_call_of(call);
     bool moments = p.phase == PHASE_FORWARD && conv_gives_moments(call);
     if (p.phase == PHASE_BACKWARD_PARAMS) plan->workspace = weights_workspace(&p);
-    else if (moments) plan->workspace = (size_t)blocks_of(&p) * groups * 2 * 64 * sizeof(float);
+    else if (moments) plan->workspace = (size_t)multiprocessors_of(&p) * groups * 2 * 64 * sizeof(float);
     if (moments) plan->epilogues = AS_BIT(EPILOGUE_MOMENTS);
     return true;
+}
+
+static work pixels_work(const struct conv_call *p)
+{
+    const struct call *call = p->call;
+    work work = work_of(p, 2);
+    work.wanted = 64;
+    if (p->phase != PHASE_BACKWARD_DATA) return work;
+    work.first = call->d_x[0].data ? 0 : (int)call->x[0].shape.c;
+    work.wanted = p->c - work.first;
+    if (call->x_count > 1 && !call->d_x[1].data) work.wanted -= (int)call->x[1].shape.c;
+    return work;
 }
 
 static enum status pixels_run(const struct conv_call *p, bool trusted)
@@ -638,16 +685,19 @@ static enum status pixels_run(const struct conv_call *p, bool trusted)
     bool data = p->phase == PHASE_BACKWARD_DATA;
     float *sums = data ? NULL : (float *)call_data(call, OPERAND_Y_MOMENTS);
     float *parts = sums ? (float *)call->workspace : NULL;
-    int blocks = blocks_of(p);
-    CUtensorMap x, weight, y;
-    if (!map_images(&x, p, data ? conv_y(call) : conv_x(call), data ? p->k : p->c, across + 2) ||
-        !map_matrix(&weight, p->dtype, conv_weight(call), p->k, taps * p->c) ||
-        !map_images(&y, p, data ? conv_x(call) : conv_y(call), 64, is_deep(p) ? across / 2 : across))
+    int blocks = multiprocessors_of(p), least = is_deep(p) ? across / 2 : across;
+    const work work = pixels_work(p);
+    blocks -= blocks % (work.wanted / 64);
+    images x, y;
+    CUtensorMap weight;
+    if (!map_x(&x, p, data ? least : across + 2) || !map_y(&y, p, data ? across + 2 : least) ||
+        !map_matrix(&weight, p->dtype, conv_weight(call), p->k, taps * p->c))
         return describe_fail(trusted);
     TRY(with_kernel(p, [&](auto kernel) {
         TRY(grant_shared(call, kernel));
         size_t shared = is_deep(p) ? deep_shared : pixels_shared;
-        kernel<<<blocks, 128 * (groups + 1), shared, stream_of(call)>>>(x, weight, y, work_of(p, 2), parts);
+        kernel<<<blocks, 128 * (groups + 1), shared, stream_of(call)>>>(data ? y : x, weight, data ? x : y,
+                                                                        work, parts);
         return launched(call);
     }));
     return parts ? columns_finish(call, {parts, blocks * groups, 2, 64}, sums, sums + 64) : OK;

@@ -17,7 +17,8 @@ static struct folded_patches patches_of(const struct call *call)
     for (int i = 0; i < 2; i++) of.kernel[i] = (int)g.kernel[i];
     of.pitch = whole->shape.c;
     of.x = call->phase == PHASE_BACKWARD_DATA ? call->d_x[0].data : x->data;
-    of.y = (char *)whole->data + (s->first ? 0 : call->x[1].shape.c) * (int64_t)dtype_bytes(x->dtype);
+    int64_t before = s->first || call->x_count == 1 ? 0 : call->x[1].shape.c;
+    of.y = (char *)whole->data + before * (int64_t)dtype_bytes(x->dtype);
     bool params = call->phase == PHASE_BACKWARD_PARAMS, bias = call->param_count > 1;
     of.weight = (params ? call->d_params : call->params)[0].data;
     of.bias = bias && call->phase == PHASE_FORWARD ? call->params[1].data : NULL;
@@ -46,7 +47,7 @@ static enum status run(const struct call *call)
     struct folded_patches of = patches_of(call);
     conv_transpose_concat_divide(call, NULL, &as);
     if (of.x) TRY(folded_patches_run(call, &of));
-    if (call->phase == PHASE_BACKWARD_PARAMS) return OK;
+    if (call->phase == PHASE_BACKWARD_PARAMS || call->x_count == 1) return OK;
     return (call->phase == PHASE_FORWARD ? concat_cuda.forward : concat_cuda.backward)(&as.concat);
 }
 

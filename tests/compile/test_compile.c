@@ -189,8 +189,8 @@ static void test_passes(void **state)
     options.budget.total = INT64_C(1) << 40;   /* tries on copies are not told of */
     check_passes(&options, LOWERED "recompute fuse_recompute streams ");
     options.lower.fold_least = 1;
-    check_passes(&options, "fuse lower autocast fuse_activations fold_conv_batchnorm fold_maxpool "
-                 "saved differentiate running_statistics fuse_gradient_sums relu_mask "
+    check_passes(&options, "fuse lower autocast fuse_activations fold_concat_conv fold_conv_batchnorm "
+                 "fold_maxpool saved differentiate running_statistics fuse_gradient_sums relu_mask "
                  "fuse_data_and_weight_gradients "
                  "join_residual_gradients gradient_products add_gradients fuse_relu add_residual "
                  "bias_gradients recompute fuse_recompute streams ");

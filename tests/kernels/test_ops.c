@@ -258,7 +258,7 @@ static void check_in_place(const struct op_case *c, const struct op_code *code, 
 static void check_unwanted(const struct op_case *c, const struct op_code *code, void *kernel_plan,
                            enum phase phase, const struct copies *expected)
 {
-    if (phase != PHASE_BACKWARD) return;
+    if (phase != PHASE_BACKWARD && (phase != PHASE_BACKWARD_DATA || c->x_count < 2)) return;
     int before = 0;
     for (int skip = 0; skip < c->x_count; skip++) {
         if (!c->d_x[skip].data) continue;

@@ -7,9 +7,9 @@
  *     have become (op_code.supports), and otherwise takes everything back.
  *   - keeps types: what one writes in the place of the other has the same type; values that are added are
  *     fp32 sums, or masks.
- *   - makes the program smaller: an instruction goes, a value has fewer elements, or one of the two gets an
- *     operand or epilogue of which it has at most one. So the engine, which goes on until no rule changes
- *     anything, ends.
+ *   - makes the program smaller: an instruction goes, a value has fewer elements, one of the two gets an
+ *     operand or epilogue of which it has at most one, or becomes an op that no rule changes back. So the
+ *     engine, which goes on until no rule changes anything, ends.
  *   - does not look across micro-batches, stages or recomputation: the engine compares micro-batches; what
  *     crosses stages is a message, which no rule is about; and recomputation comes after all rules. So a step
  *     is fused in the same way however it is divided.
@@ -23,7 +23,7 @@
 #include "compile/rewrite/rewrites.h"
 
 /* One of the two, and the role that the value between them has there, with index 0; or any input of a sum,
- * an addition or a concatenation. */
+ * an addition or a concatenation, also one that is part of an op. */
 struct rule_end {
     const char *op;          /* NULL: any */
     enum phase phase;

@@ -143,9 +143,9 @@ static bool rule_apply(struct engine *e, const struct rule *rule, int i)
     const struct instruction *at = &e->program->instructions[i];
     struct match match;
     if (e->removed[i] || !is_end(at, &rule->second)) return false;
-    static const char *const all[] = {"sum", "add", "concat"};
+    static const char *const all[] = {"sum", "add", "concat", "concat_conv"};
     bool any = false;
-    for (int k = 0; k < 3; k++) any |= strcmp(at->op->name, all[k]) == 0;
+    for (int k = 0; k < 4; k++) any |= strcmp(at->op->name, all[k]) == 0;
     int count = any ? operand_count(at, OPERAND_X) : 1;
     for (int k = 0; k < count; k++)
         if (match_make(e, rule, i, operand(at, rule->second.role, k), &match) && match_apply(e, &match))

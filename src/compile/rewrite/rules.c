@@ -122,24 +122,52 @@ static bool fold_conv_batchnorm(struct match *m)
     return settings && take_conv(m, op, settings);
 }
 
+/* The convolution reads both inputs of the concatenation. */
+static bool fold_concat_conv(struct match *m)
+{
+    const struct op *op = build_op("concat_conv");
+    bool large = shape_count(value_at(m, m->value)->shape) >= m->options->fold_least;
+    if (operand_count(m->first, OPERAND_X) != 2 || !large) return false;
+    struct text text = {0};
+    op_settings_print(m->second->op, m->second->settings, &text);
+    take_input(m, op, build_settings(m->program, op, text.data));
+    operand_set(m->second, OPERAND_X, 1, operand_x(m->first, 1));
+    return true;
+}
+
+/* conv_transpose_concat's settings from those of a large transposed convolution; NULL if it has others. */
+static const void *transposed_settings(const struct match *m, bool first)
+{
+    const struct conv_transpose *up = m->first->settings;
+    bool large = shape_count(value_at(m, m->value)->shape) >= m->options->fold_least;
+    if (!large || up->output_pad > 0 || m->first->epilogue_count > 0) return NULL;
+    struct text text = {0};
+    op_settings_print(m->first->op, up, &text);
+    if (first) text_add(&text, " first=yes");
+    return build_settings(m->program, build_op("conv_transpose_concat"), text.data);
+}
+
 /* The concatenation, of two inputs, reads what the convolution reads, and its parameters. */
 static bool fold_concat(struct match *m)
 {
-    const struct op *op = build_op("conv_transpose_concat");
-    const struct conv_transpose *up = m->first->settings;
     bool first = operand_x(m->second, 0) == m->value;
     int other = operand_x(m->second, first);
-    bool large = shape_count(value_at(m, m->value)->shape) >= m->options->fold_least;
-    if (operand_count(m->second, OPERAND_X) != 2 || other == m->value || !large || up->output_pad > 0 ||
-        m->first->epilogue_count > 0) return false;
-    struct text text = {0};
-    op_settings_print(m->first->op, up, &text);
-    take_input(m, op, build_settings(m->program, op, text_format("%s first=%s", text.data,
-                                                                 first ? "yes" : "no")));
-    text_free(&text);
+    if (operand_count(m->second, OPERAND_X) != 2 || other == m->value) return false;
+    const void *settings = transposed_settings(m, first);
+    if (!settings) return false;
+    take_input(m, build_op("conv_transpose_concat"), settings);
     operand_set(m->second, OPERAND_X, 1, other);
     for (int i = 0; i < operand_count(m->first, OPERAND_PARAM); i++)
         operand_set(m->second, OPERAND_PARAM, i, operand(m->first, OPERAND_PARAM, i));
+    return true;
+}
+
+static bool take_kernels(struct match *m)
+{
+    const void *settings = transposed_settings(m, false);
+    if (!settings) return false;
+    m->first->op = build_op("conv_transpose_concat");
+    m->first->settings = settings;
     return true;
 }
 
@@ -353,6 +381,10 @@ static const struct rule rules[] = {
 #include "kernels/activations.def"
 #undef ACTIVATION
 
+    /* A convolution reads what is concatenated for it. */
+    {"fold_concat_conv", "fold_concat_conv", {"concat", FORWARD, Y}, {"conv", FORWARD, X}, SINGLE_USE,
+     NOTHING, fold_concat_conv},
+
     /* Layer scale multiplies the weights of the linear layer before it instead of its result. */
     {"fold_conv_batchnorm", "fold_scale", {"linear", FORWARD, Y}, {"scale", FORWARD, X}, SINGLE_USE, NOTHING,
      fold_scale},
@@ -364,6 +396,10 @@ static const struct rule rules[] = {
     /* A transposed convolution writes its result where a concatenation wants it. */
     {"fold_conv_batchnorm", "fold_concat", {"conv_transpose", FORWARD, Y}, {"concat", FORWARD, X}, SINGLE_USE,
      NOTHING, fold_concat},
+
+    /* One whose result such a convolution reads has the same kernels. */
+    {"fold_conv_batchnorm", "fold_transpose", {"conv_transpose", FORWARD, Y}, {"concat_conv", FORWARD, X},
+     SINGLE_USE, NOTHING, take_kernels},
 
     /* Nor is that of a batch norm before a max pooling. */
     {"fold_maxpool", "fold_maxpool", {"batchnorm", FORWARD, Y}, {"maxpool", FORWARD, X}, SINGLE_USE, NOTHING,
