@@ -3,8 +3,9 @@
  * Each choice is evaluated by replaying the step with it (recompute_replay.h). The search is lazy and greedy,
  * by the reduction of the bytes above the limit per second of recomputation; bounds of that, from lifetimes
  * alone, tell which changes are worth a replay. Where no single change helps, a whole chain of recomputations
- * changes at once. Then choices that are no longer needed are undone, and the result is annealed. Compare
- * MONeT (Shah et al. 2021), which solves a similar problem with an integer program in hours. */
+ * changes at once; where that does not help either, annealing looks for any choice that fits. Then choices
+ * that are no longer needed are undone, and the result is annealed. Compare MONeT (Shah et al. 2021), which
+ * solves a similar problem with an integer program in hours. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -380,7 +381,8 @@ struct annealing {
     struct random random;
     double temperature, excess_price;        /* seconds; seconds per byte and instruction above the limit */
     double now;                  /* price of the present choice */
-    double seconds;              /* of the best */
+    double seconds;              /* of the best; INFINITY: none fits so far */
+    bool any;                    /* the first one that fits will do */
     enum recompute_mode *best;
 };
 
@@ -434,24 +436,29 @@ static void anneal_from(struct choosing *c, struct annealing *a, double hot)
     for (double done = 0; done < 1; done = (double)(c->replay.work - begin) / ANNEAL_WORK) {
         a->temperature = hot * pow(ANNEAL_COLD / ANNEAL_HOT, done);
         anneal_once(c, a);
+        if (a->any && a->seconds < INFINITY) return;
     }
 }
 
-/* Choices that lie behind worse ones. */
-static void choice_anneal(struct choosing *c)
+/* Choices that lie behind worse ones; from one that does not fit, the first that does. False: none was
+ * found, and the choice is as before. */
+static bool choice_anneal(struct choosing *c)
 {
     double excess = excess_of_keeping(c);
     replay_run(&c->replay);
-    struct annealing a = {.random = random_open(0, PURPOSE_CHOICE, 0, 0), .now = c->replay.seconds,
-                          .seconds = c->replay.seconds, .best = modes_copy(c)};
-    double hot = ANNEAL_HOT * a.seconds;
-    a.excess_price = excess > 0 ? ANNEAL_EXCESS * a.seconds / excess : 0;
-    for (int k = 0; k < ANNEAL_TIMES && excess > 0; k++) {
+    bool fits = c->replay.excess <= 0;
+    struct annealing a = {.random = random_open(0, PURPOSE_CHOICE, 0, 0), .any = !fits,
+                          .seconds = fits ? c->replay.seconds : INFINITY, .best = modes_copy(c)};
+    double hot = ANNEAL_HOT * c->replay.seconds;
+    a.excess_price = excess > 0 ? ANNEAL_EXCESS * c->replay.seconds / excess : 0;
+    a.now = c->replay.seconds + a.excess_price * c->replay.excess;
+    for (int k = 0; k < (a.any ? 1 : ANNEAL_TIMES) && excess > 0; k++) {
         anneal_from(c, &a, hot);
         modes_restore(c, a.best);
         a.now = a.seconds;
     }
     free(a.best);
+    return a.seconds < INFINITY;
 }
 
 bool recompute_choose(const struct program *program, const struct recompute_goal *goal,
@@ -461,7 +468,7 @@ bool recompute_choose(const struct program *program, const struct recompute_goal
     choosing_open(&c, program, goal);
     int *order = by_cost(&c);
     give_up_unread(&c);
-    bool fits = choose_on(&c);
+    bool fits = choose_on(&c) || (c.replay.work < c.work_most && choice_anneal(&c));
     if (fits) {
         choice_prune(&c, order);
         if (!goal->any) choice_anneal(&c);
