@@ -1,7 +1,7 @@
-/* conv_narrow.cu: "narrow": 3x3 convolutions of 64 or 128 channels to 64 filters on Hopper, data gradients
- * of as many filters for 64 channels or of 64 filters for 128, and weights' gradients of any multiples of 64.
- * cuDNN computes such products 64 columns at a time, for which tensor cores wait for shared memory; here they
- * have 128 or 192. Images, and their gradients, may be two tensors, whose channels follow each other.
+/* conv_narrow.cu: "narrow": 3x3 convolutions of 64 or 128 channels on Hopper, data gradients of as many
+ * filters, and weights' gradients; the other channels, or filters, are a multiple of 64. cuDNN computes such
+ * products 64 columns at a time, for which tensor cores wait for shared memory; here they have 128 or 192.
+ * Images, and their gradients, may be two tensors, whose channels follow each other.
  *
  * A strip is 128 pixels wide and as high as an image. Blocks are persistent; each has a run of tiles, which
  * go down strips. Lines of x, with a pixel more at each side, come to a ring in shared memory once, and all
@@ -20,6 +20,18 @@ struct work {
     int w, h, strips, down;
     int64_t tiles;
     int channels, first, wanted;         /* of the weights; of the result, a block has 64 of those */
+};
+
+/* A block's first channel of the result, and its part of those that have the same. */
+struct part {
+    int channel, number, count;
+    __device__ part(const work &work)
+    {
+        int wide = work.wanted / 64;
+        channel = work.first + blockIdx.x % wide * 64;
+        number = blockIdx.x / wide;
+        count = gridDim.x / wide;
+    }
 };
 
 /* One tensor, or two, of which the first has so many channels. */
@@ -158,13 +170,9 @@ constexpr size_t pixels_shared = 8 * row_bytes + taps * side_bytes + pairs_held 
 struct pixel_block {
     uint8_t *weight, *lines, *tiles;
     pixel_barriers *barrier;
-    int channel, part, parts;            /* of the result: its first; of those that have the same */
-    __device__ pixel_block(uint8_t *memory, const work &work)
+    part own;
+    __device__ pixel_block(uint8_t *memory, const work &work) : own(work)
     {
-        int wide = work.wanted / 64;
-        channel = work.first + blockIdx.x % wide * 64;
-        part = blockIdx.x / wide;
-        parts = gridDim.x / wide;
         weight = memory + (-shared_address(memory) & (8 * row_bytes - 1));
         lines = weight + taps * side_bytes;
         tiles = lines + pairs_held * pair_bytes;
@@ -183,14 +191,25 @@ template <class Block> __device__ static inline void block_begin(const Block &b,
     __syncthreads();
 }
 
+/* Loads all taps of the block's filters for 64 channels from `from` on; for the data's gradient, those of its
+ * channels for 64 filters. */
+template <bool data>
+__device__ static inline void load_taps(uint8_t *to, const part &own, const work &work,
+                                        const CUtensorMap *weight, int from, uint64_t *barrier)
+{
+    int column = data ? own.channel : from, row = data ? from : own.channel;
+    for (int tap = 0; tap < taps; tap++)
+        load_box(to + tap * side_bytes, weight, tap * work.channels + column, row, barrier);
+}
+
+template <bool data>
 __device__ static void load_lines(const pixel_block &b, const work &work, const images &x,
                                   const CUtensorMap *weight)
 {
     barrier_expect(&b.barrier->weight, taps * side_bytes);
-    for (int i = 0; i < taps; i++)
-        load_box(b.weight + i * side_bytes, weight, i * work.channels + b.channel, 0, &b.barrier->weight);
+    load_taps<data>(b.weight, b.own, work, weight, 0, &b.barrier->weight);
     ring ring = {0, 1};
-    each_tile(work, b.part, b.parts, [&](const place &at) {
+    each_tile(work, b.own.number, b.own.count, [&](const place &at) {
         for (int pair = at.begins ? 0 : 1; pair < 2; pair++, ring.next(pairs_held)) {
             uint64_t *full = &b.barrier->full[ring.at];
             int y = 2 * (at.at + pair) - 1;
@@ -266,15 +285,16 @@ __device__ static inline void add_moments(const float (&d)[64], int left, float 
     }
 }
 
-__device__ static inline void leave_moments(float *parts, int g, float (&sums)[2][2])
+__device__ static inline void leave_moments(float *parts, const part &own, const work &work, int g,
+                                            float (&sums)[2][2])
 {
-    int filter = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    int filter = own.channel + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     for (int i = 0; i < 4; i++) {
         float sum = sums[i / 2][i % 2];
         sum += __shfl_xor_sync(0xffffffff, sum, 1);
         sum += __shfl_xor_sync(0xffffffff, sum, 2);
         if (threadIdx.x % 4 == 0)
-            parts[((blockIdx.x * groups + g) * 2 + i / 2) * 64 + filter + i % 2 * 8] = sum;
+            parts[((own.number * groups + g) * 2 + i / 2) * work.wanted + filter + i % 2 * 8] = sum;
     }
 }
 
@@ -287,7 +307,7 @@ __device__ static void multiply_lines(const pixel_block &b, const work &work, co
     bool first = threadIdx.x % 128 == 0, leads = threadIdx.x % 32 == 0;
     ring ring = {0, 0};
     barrier_wait(&b.barrier->weight, 0);
-    each_tile(work, b.part, b.parts, [&](const place &at) {
+    each_tile(work, b.own.number, b.own.count, [&](const place &at) {
         float d[64];
         int above = ring.at, line = 2 * at.at + g;
         if (at.begins) barrier_wait(&b.barrier->full[ring.at], ring.phase);
@@ -298,11 +318,11 @@ __device__ static void multiply_lines(const pixel_block &b, const work &work, co
         if (leads) barrier_arrive(&b.barrier->empty[above]);
         if (leads && at.ends) barrier_arrive(&b.barrier->empty[below]);
         if (at.ends) ring.next(pairs_held);
-        store_line<T, 0, 64>(y, b.channel, tile, g, at, d);
+        store_line<T, 0, 64>(y, b.own.channel, tile, g, at, d);
         if (parts) add_moments(d, line < work.h ? work.w - at.x : 0, sums);
     });
     if (first) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-    if (parts) leave_moments(parts, g, sums);
+    if (parts) leave_moments(parts, b.own, work, g, sums);
 }
 
 #endif
@@ -318,7 +338,7 @@ __global__ void __launch_bounds__(128 * (groups + 1), 1)
     block_begin(b, pairs_held);
     int g = threadIdx.x / 128;
     if (g < groups) multiply_lines<T, data>(b, work, y, g, parts);
-    else if (threadIdx.x % 128 == 0) load_lines(b, work, x, &weight);
+    else if (threadIdx.x % 128 == 0) load_lines<data>(b, work, x, &weight);
 #endif
 }
 
@@ -341,7 +361,8 @@ constexpr size_t deep_shared = 8 * row_bytes + deep * taps * side_bytes + deep_h
 struct deep_block {
     uint8_t *weight, *lines, *tiles;
     deep_barriers *barrier;
-    __device__ deep_block(uint8_t *memory)
+    part own;
+    __device__ deep_block(uint8_t *memory, const work &work) : own(work)
     {
         weight = memory + (-shared_address(memory) & (8 * row_bytes - 1));
         lines = weight + deep * taps * side_bytes;
@@ -355,13 +376,10 @@ __device__ static void load_deep(const deep_block &b, const work &work, const im
                                  const CUtensorMap *weight)
 {
     barrier_expect(&b.barrier->weight, deep * taps * side_bytes);
-    for (int i = 0; i < deep * taps; i++) {
-        int half = i / taps * 64, tap = i % taps * 64;
-        load_box(b.weight + i * side_bytes, weight, data ? tap : deep * tap + half, data ? half : 0,
-                 &b.barrier->weight);
-    }
+    for (int i = 0; i < deep; i++)
+        load_taps<data>(b.weight + i * taps * side_bytes, b.own, work, weight, i * 64, &b.barrier->weight);
     ring ring = {0, 1};
-    each_tile(work, blockIdx.x, gridDim.x, [&](const place &at) {
+    each_tile(work, b.own.number, b.own.count, [&](const place &at) {
         for (int i = 0; i < deep * 4; i++, ring.next(deep_held)) {
             uint64_t *full = &b.barrier->full[ring.at];
             barrier_wait(&b.barrier->empty[ring.at], ring.phase);
@@ -421,15 +439,15 @@ __device__ static void multiply_all_deep(const deep_block &b, const work &work, 
     uint8_t *tile = b.tiles + g * pixels_bytes / 2;
     ring ring = {0, 0};
     barrier_wait(&b.barrier->weight, 0);
-    each_tile(work, blockIdx.x, gridDim.x, [&](const place &at) {
+    each_tile(work, b.own.number, b.own.count, [&](const place &at) {
         float d[64];
         multiply_deep<T, data>(b, g, ring, d);
-        store_line<T, 0, 32>(y, 0, tile, g, at, d);
-        store_line<T, 32, 32>(y, 0, tile, g, at, d);
+        store_line<T, 0, 32>(y, b.own.channel, tile, g, at, d);
+        store_line<T, 32, 32>(y, b.own.channel, tile, g, at, d);
         if (parts) add_moments(d, 2 * at.at + g < work.h ? work.w - at.x : 0, sums);
     });
     if (threadIdx.x % 128 == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-    if (parts) leave_moments(parts, g, sums);
+    if (parts) leave_moments(parts, b.own, work, g, sums);
 }
 
 #endif
@@ -441,7 +459,7 @@ __global__ void __launch_bounds__(128 * (groups + 1), 1)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ uint8_t memory[];
-    deep_block b(memory);
+    deep_block b(memory, work);
     block_begin(b, deep_held);
     int g = threadIdx.x / 128;
     if (g < groups) multiply_all_deep<T, data>(b, work, y, g, parts);
@@ -649,8 +667,9 @@ static bool narrow_supports(const struct call *call)
     const struct conv_call p = conv_call_of(call);
     const struct cuda_facts *facts = cuda_facts(call->device);
     bool forward = p.phase == PHASE_FORWARD, weights = p.phase == PHASE_BACKWARD_PARAMS;
-    int pairs = p.c / 64 * (p.k / 64), most = weights ? facts->multiprocessors : deep;
-    bool sized = p.c % 64 == 0 && p.k % 64 == 0 && pairs <= most && (!forward || p.k == 64);
+    int summed = p.phase == PHASE_BACKWARD_DATA ? p.k : p.c, most = facts->multiprocessors;
+    bool sized = p.c % 64 == 0 && p.k % 64 == 0 && p.c / 64 * (p.k / 64) <= most &&
+                 (weights || summed <= 64 * deep);
     bool known = !forward || (call->param_count == 1 && call->epilogue_count == conv_gives_moments(call));
     return conv_is_usual(call) && is_3x3(&p) && dtype_bytes(p.dtype) == 2 && sized && known &&
            fills_strips(&p) && facts->capability == 90 &&
@@ -671,7 +690,7 @@ static work pixels_work(const struct conv_call *p)
 {
     const struct call *call = p->call;
     work work = work_of(p, 2);
-    work.wanted = 64;
+    work.wanted = p->k;
     if (p->phase != PHASE_BACKWARD_DATA) return work;
     work.first = call->d_x[0].data ? 0 : (int)call->x[0].shape.c;
     work.wanted = p->c - work.first;
@@ -700,7 +719,8 @@ static enum status pixels_run(const struct conv_call *p, bool trusted)
                                                                         work, parts);
         return launched(call);
     }));
-    return parts ? columns_finish(call, {parts, blocks * groups, 2, 64}, sums, sums + 64) : OK;
+    int rows = blocks / (work.wanted / 64) * groups;
+    return parts ? columns_finish(call, {parts, rows, 2, work.wanted}, sums, sums + work.wanted) : OK;
 }
 
 static enum status narrow_run(const struct call *call, const struct kernel_plan *plan)
