@@ -1,22 +1,51 @@
-/* blend.cu: a thread adds a pixel of a tile to the band, and a block finishes a row of the result. */
+/* blend.cu: a block adds a part of a row of a tile to the band, or finishes a row of the result. */
 #include "kernels/support/cuda.cuh"
 
 extern "C" {
 #include "kernels/images/blend.h"
 }
 
-static constexpr int threads = 256;
+static constexpr int threads = 256, shared_numbers = 12288;
 
+/* Calls body(pixel, class) for the numbers of so many pixels: neighbours for neighbouring threads. */
+template <class Body> __device__ static inline void each_number(int pixels, int classes, Body body)
+{
+    int pixel = (int)threadIdx.x / classes, c = (int)threadIdx.x % classes;
+    int pixel_step = (int)blockDim.x / classes, class_step = (int)blockDim.x % classes;
+    while (pixel < pixels) {
+        body(pixel, c);
+        pixel += pixel_step;
+        c += class_step;
+        if (c >= classes) c -= classes, pixel++;
+    }
+}
+
+/* A thread has a pixel, whose numbers lie in shared memory meanwhile: an odd number of them. */
 static __global__ void blend_add_kernel(const struct blend_tile tile)
 {
-    int column = (int)(blockIdx.x * threads + threadIdx.x);
-    if (column < tile.w) blend_add_pixel(&tile, (int)blockIdx.y, column);
+    extern __shared__ float numbers[];
+    int classes = tile.band.classes, pitch = classes | 1, row = (int)blockIdx.y;
+    int first = (int)(blockIdx.x * blockDim.x), pixels = min((int)blockDim.x, tile.w - first);
+    const float *logits = tile.logits + ((int64_t)row * tile.w + first) * classes;
+    if (tile.y + row < 0 || tile.y + row >= tile.image_h) return;
+    each_number(pixels, classes, [&](int i, int c) { numbers[i * pitch + c] = logits[i * classes + c]; });
+    __syncthreads();
+    int own = (int)threadIdx.x;
+    if (own < pixels) blend_weigh(&tile, row, first + own, numbers + own * pitch);
+    __syncthreads();
+    each_number(pixels, classes, [&](int i, int c) {
+        float *sums = blend_target(&tile, row, first + i);
+        if (sums) sums[c] += numbers[i * pitch + c];
+    });
 }
 
 static enum status blend_add(struct device *device, void *stream, const struct blend_tile *tile)
 {
-    dim3 grid((unsigned)div_up(tile->w, threads), (unsigned)tile->h);
-    blend_add_kernel<<<grid, threads, 0, (cudaStream_t)stream>>>(*tile);
+    int pitch = tile->band.classes | 1, pixels = shared_numbers / pitch / 32 * 32;
+    if (pixels > threads) pixels = threads;
+    dim3 grid((unsigned)div_up(tile->w, pixels), (unsigned)tile->h);
+    size_t bytes = (size_t)pixels * pitch * sizeof(float);
+    blend_add_kernel<<<grid, (unsigned)pixels, bytes, (cudaStream_t)stream>>>(*tile);
     return cuda_status(device, cudaGetLastError(), "blending tiles");
 }
 

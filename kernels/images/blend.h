@@ -90,19 +90,24 @@ ANYWHERE float *blend_pixel(const struct blend_band *band, int y, int x)
     return band->sums + ((int64_t)(y % band->rows) * band->w + (x - band->x)) * band->classes;
 }
 
-/* Adds a pixel of a tile. */
-ANYWHERE void blend_add_pixel(const struct blend_tile *tile, int row, int column)
+/* The sums of the image's pixel which the network saw as this one of the tile; NULL: nothing is added. */
+ANYWHERE float *blend_target(const struct blend_tile *tile, int row, int column)
 {
-    int y = tile->y + row, x = tile->x + column, classes = tile->band.classes;
-    if (y < 0 || y >= tile->image_h || x < 0 || x >= tile->image_w) return;
-    if (x < tile->band.x || x >= tile->band.x + tile->band.w) return;
-    int from = tile->mirrored ? tile->w - 1 - column : column;
-    const float *logits = tile->logits + ((int64_t)row * tile->w + from) * classes;
-    float *sums = blend_pixel(&tile->band, y, x), most = logits[0], sum = 0;
-    for (int c = 1; c < classes; c++) most = logits[c] > most ? logits[c] : most;
-    for (int c = 0; c < classes; c++) sum += expf(logits[c] - most);
-    float factor = blend_weight(tile->down[row], tile->across[column]) / sum;
-    for (int c = 0; c < classes; c++) sums[c] += factor * expf(logits[c] - most);
+    int y = tile->y + row, x = tile->x + (tile->mirrored ? tile->w - 1 - column : column);
+    if (y < 0 || y >= tile->image_h || x < 0 || x >= tile->image_w) return NULL;
+    if (x < tile->band.x || x >= tile->band.x + tile->band.w) return NULL;
+    return blend_pixel(&tile->band, y, x);
+}
+
+/* Replaces the logits of such a pixel by its weighted probabilities. */
+ANYWHERE void blend_weigh(const struct blend_tile *tile, int row, int column, float *numbers)
+{
+    int classes = tile->band.classes, to = tile->mirrored ? tile->w - 1 - column : column;
+    float most = numbers[0], sum = 0;
+    for (int c = 1; c < classes; c++) most = numbers[c] > most ? numbers[c] : most;
+    for (int c = 0; c < classes; c++) sum += numbers[c] = expf(numbers[c] - most);
+    float factor = blend_weight(tile->down[row], tile->across[to]) / sum;
+    for (int c = 0; c < classes; c++) numbers[c] = rounded_product(factor, numbers[c]);
 }
 
 /* The smallest probability that a loss is computed of: exponentials end there. */
