@@ -141,7 +141,12 @@ static bool has_fold(const struct pass_input *input)
 {
     const struct lower_options *lower = &input->options->lower;
     bool exact = lower->storage == F32 && !input->options->kernel_plans.tf32;
-    return lower->training && lower->fold_least > 0 && !exact && !lower->sync_bn;
+    return lower->fold_least > 0 && !exact && !lower->sync_bn;
+}
+
+static bool has_training_fold(const struct pass_input *input)
+{
+    return is_training(input) && has_fold(input);
 }
 
 static bool has_micro_batches(const struct pass_input *input)
@@ -191,7 +196,8 @@ static bool has_streams(const struct pass_input *input)
 /* The fourth and fifth member of a row. */
 #define ALWAYS NULL, "always"
 #define TRAINING is_training, "training"
-#define FOLDING has_fold, "GPU training, not in fp32"
+#define FOLDING has_fold, "GPU, not in fp32"
+#define TRAINING_FOLDING has_training_fold, "GPU training, not in fp32"
 #define MICRO_BATCHES has_micro_batches, "micro-batches"
 #define STAGES has_stages, "a pipeline"
 #define RANKS has_ranks, "several ranks"
@@ -217,7 +223,7 @@ static const struct pass passes[] = {
      "what is computed, but for rounding; every op that is not folded"},
     {"fold_conv_batchnorm", RULES, NULL, FOLDING, "autocast fold_concat_conv",
      "what is computed, but for rounding; every op that is not folded"},
-    {"fold_maxpool", RULES, NULL, FOLDING, "fold_conv_batchnorm",
+    {"fold_maxpool", RULES, NULL, TRAINING_FOLDING, "fold_conv_batchnorm",
      "what is computed, but for rounding; all other ops"},
     {"saved", run_saved, saved_traces, ALWAYS,
      "autocast fuse_activations fold_concat_conv fold_conv_batchnorm fold_maxpool",

@@ -54,7 +54,8 @@ static void take_input(struct match *m, const struct op *op, const void *setting
 /* The linear layer gets the factors as its last parameter; neither adds anything yet. */
 static bool fold_scale(struct match *m)
 {
-    if (m->first->epilogue_count > 0 || m->second->epilogue_count > 0) return false;
+    bool alone = m->first->epilogue_count == 0 && m->second->epilogue_count == 0;
+    if (!m->program->training || !alone) return false;
     int factors = operand(m->second, OPERAND_PARAM, 0), params = operand_count(m->first, OPERAND_PARAM);
     take_input(m, build_op("linear_scale"), m->first->settings);
     for (int i = 0; i < params; i++)
@@ -115,7 +116,7 @@ static bool fold_conv_batchnorm(struct match *m)
     struct conv_geometry g = conv_geometry(m->first->settings, value_at(m, operand_x(m->first, 0))->shape.c);
     bool plain = g.groups == 1 && operand_count(m->first, OPERAND_PARAM) == 1 && g.stride[0] == g.stride[1];
     for (int i = 0; i < 2; i++) plain = plain && g.kernel[i] == 1 && g.pad[i] == 0;
-    if (!plain || !large || !activation_folds(norm->activation)) return false;
+    if (!m->program->training || !plain || !large || !activation_folds(norm->activation)) return false;
     char *text = text_format("filters=%" PRId64 " stride=%" PRId64 " residual=%s", y.c, g.stride[0],
                              norm->residual ? "yes" : "no");
     const void *settings = folded_settings(m, op, m->second, norm, text);
