@@ -214,9 +214,7 @@ static enum status open_network(const char *path, bool folded, struct trained *t
     struct session *session = &trained->session;
     TRY(session_open_device(session));
     int *norms = memory_new((size_t)session->graphs.evaluation.count, sizeof *norms);
-    /* A GPU holds weights in another order than the host, from whose store the folded one is filled. */
-    bool can = folded && session_device_kind(session) == DEVICE_CPU;
-    bool some = can && folded_store_find(&session->graphs.evaluation, norms);
+    bool some = folded && folded_store_find(&session->graphs.evaluation, norms);
     enum status status = some ? open_folded(path, norms, trained)
                               : trained_network_whole(trained, path, &trained->store);
     free(norms);

@@ -1,8 +1,8 @@
-dist_check_SCRIPTS += tests/api/test_libamptrain.sh tests/api/test_wheel.sh
+dist_check_SCRIPTS += tests/api/test_libamptrain.sh tests/api/test_devices.sh tests/api/test_wheel.sh
 EXTRA_DIST += tests/api/client.py examples/classify.c examples/embed.c examples/segment.c examples/classify.py tests/api/client.cc
 
 # Programs that have amptrain.h and the shared library, as a user's.
-noinst_PROGRAMS += examples/classify examples/embed examples/segment tests/api/client tests/api/client_masks
+noinst_PROGRAMS += examples/classify examples/embed examples/segment tests/api/client tests/api/client_masks tests/api/client_devices
 CLIENT_INCLUDES = -D_GNU_SOURCE -I$(top_srcdir)/src/api
 CLIENT_LINKED = $(AM_LDFLAGS) -Wl,-rpath,$(abs_top_builddir)
 examples_classify_SOURCES = examples/classify.c
@@ -25,3 +25,7 @@ tests_api_client_masks_SOURCES = tests/api/client_masks.c
 tests_api_client_masks_CPPFLAGS = $(CLIENT_INCLUDES)
 tests_api_client_masks_LDFLAGS = $(CLIENT_LINKED)
 tests_api_client_masks_LDADD = $(LIBAMPTRAIN_FILE)
+tests_api_client_devices_SOURCES = tests/api/client_devices.c
+tests_api_client_devices_CPPFLAGS = $(CLIENT_INCLUDES)
+tests_api_client_devices_LDFLAGS = $(CLIENT_LINKED)
+tests_api_client_devices_LDADD = $(LIBAMPTRAIN_FILE)
