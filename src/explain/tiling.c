@@ -9,6 +9,7 @@
 #include "data/augment/augment_deep.h"
 #include "data/dataset/image_list.h"
 #include "kernels/images/blend.h"
+#include "kernels/images/images.h"
 #include "kernels/op.h"
 #include "session/session_loader.h"
 
@@ -62,11 +63,13 @@ struct tiling {
     char *memory;                        /* device memory: windows, band and segments */
     bool lent;                           /* it is the exec's */
     float *band, *down, *across;         /* in it */
+    char *sent;                          /* in it: table, records and bytes of tiles */
     char *batches[BATCHES];              /* host memory: images, then labels */
     size_t batch_bytes, images_bytes;
     int64_t started, collected;
     struct tiling_tile *queue;           /* of a batch */
     int queued;
+    bool as_bytes;                       /* it has bytes */
     struct tiling_walk walk;
     struct tiling_segment segments[TILES_SEGMENTS];
     int segment;                         /* that gets results now */
@@ -114,6 +117,7 @@ static enum status band_open(struct tiling *tiling)
     struct device *device = tiling->device;
     size_t bytes = (size_t)tiles_band_bytes(tiles);
     tiling->down = (float *)tiling->memory;
+    tiling->sent = tiling->memory + tiles_bytes(tiles) - tiles_sent_bytes(tiles);
     tiling->across = tiling->down + tiles->h;
     tiling->band = tiling->across + tiles->w;
     float *windows = memory_new((size_t)(tiles->h + tiles->w), sizeof *windows);
@@ -123,6 +127,9 @@ static enum status band_open(struct tiling *tiling)
     enum status status = device->backend->transfers.upload(device, 0, tiling->down, windows, used);
     if (status == OK)
         status = device->backend->transfers.fill_zero(device, 0, tiling->band, bytes - used);
+    size_t table = augment_table_bytes(tiling->options.session->data.channels);
+    if (status == OK && tiles->bytes > 0)
+        status = device->backend->transfers.upload(device, 0, tiling->sent, tiling->table.bits, table);
     if (status == OK) status = device->backend->synchronize(device);
     free(windows);
     return status;
@@ -133,6 +140,8 @@ static enum status batches_open(struct tiling *tiling)
     const struct program *program = &tiling->options.step->compiled.program;
     bool pinned;
     tiling->images_bytes = (size_t)program->images_bytes;
+    if (tiling->images_bytes < (size_t)(tiling->tiles.records + tiling->tiles.bytes))
+        tiling->images_bytes = (size_t)(tiling->tiles.records + tiling->tiles.bytes);
     tiling->batch_bytes = tiling->images_bytes + (size_t)program->targets_bytes;
     for (int i = 0; i < exec_depth(tiling->exec); i++) {
         tiling->batches[i] = device_host_allocate(tiling->device, tiling->batch_bytes, "tiles", &pinned);
@@ -290,24 +299,67 @@ static void cut_row_deep(const struct tiling *tiling, const struct tiling_tile *
 
 static void cut_row(const struct tiling *tiling, const struct tiling_tile *tile, int row, void *to)
 {
+    const struct augment_table as_they_are = {.dtype = U8};
+    const struct augment_table *table = tiling->as_bytes ? &as_they_are : &tiling->table;
     const struct image *image = &tile->image->image;
     int c = image->c, w = tiling->tiles.w, step = tile->mirrored ? -1 : 1;
     int first = tile->x + (tile->mirrored ? w - 1 : 0), y = blend_reflect(tile->y + row, image->h);
-    size_t bytes = (size_t)c * dtype_bytes(tiling->table.dtype);
+    size_t bytes = (size_t)c * dtype_bytes(table->dtype);
     const uint8_t *from = image->pixels + (size_t)y * (size_t)image->w * (size_t)c;
     for (int column = 0, count; column < w; column += count) {
         int x = first + step * column, at = blend_reflect(x, image->w);
         int inside = at != x ? 1 : step > 0 ? image->w - x : x + 1;
         count = inside < w - column ? inside : w - column;
-        augment_paint(&tiling->table, (struct pixel_row){from + (size_t)at * (size_t)c, step, count, c},
+        augment_paint(table, (struct pixel_row){from + (size_t)at * (size_t)c, step, count, c},
                       (char *)to + (size_t)column * bytes);
     }
 }
 
-static void cut_batch(const struct tiling *tiling, char *batch)
+/* Bytes need no more than to be converted. */
+static void describe_bytes(const struct tiling *tiling, struct image_record *records)
+{
+    int h = tiling->tiles.h, w = tiling->tiles.w, c = tiling->options.session->data.channels;
+    for (int i = 0; i < tiling->tiles.batch; i++)
+        records[i] = (struct image_record){
+            .at = (int64_t)i * h * w * c, .stride = (int64_t)w * c, .source = SOURCE_SENT, .h = h, .w = w,
+            .from = {.h = h, .w = w}, .window = {.h = h, .w = w},
+        };
+}
+
+/* Queues what makes the network's input of a batch of bytes. The stream keeps batches apart. */
+static enum status make_numbers(void *context, const void *images, int stream, void *to)
+{
+    const struct tiling *tiling = context;
+    const struct tiles *tiles = &tiling->tiles;
+    struct device *device = tiling->device;
+    const struct device_backend *backend = device->backend;
+    const struct images_code *code = ON_CUDA(images_cuda);
+    char *sent = tiling->sent + tiles->table;
+    const struct images_job job = {
+        .images = (const struct image_record *)sent,
+        .sources = {[SOURCE_SENT] = (uint8_t *)sent + tiles->records},
+        .table = (const uint32_t (*)[256])tiling->sent, .dtype = tiling->table.dtype,
+        .count = tiles->batch, .h = tiles->h, .w = tiles->w, .c = tiling->options.session->data.channels,
+        .out = to, .device = device, .stream = backend->stream(device, stream),
+    };
+    TRY(backend->transfers.upload(device, stream, sent, images, (size_t)(tiles->records + tiles->bytes)));
+    return code->preprocess(&job);
+}
+
+/* A GPU converts bytes, if all tiles have them. */
+static void cut_batch(struct tiling *tiling, char *batch)
 {
     int h = tiling->tiles.h, rows = tiling->queued * h;
-    size_t row_bytes = tiling->images_bytes / (size_t)(tiling->tiles.batch * h);
+    size_t row_bytes = (size_t)tiling->tiles.w * (size_t)tiling->options.session->data.channels;
+    tiling->as_bytes = tiling->tiles.bytes > 0;
+    for (int i = 0; i < tiling->queued; i++)
+        if (tiling->queue[i].image->image.deep) tiling->as_bytes = false;
+    if (tiling->as_bytes) {
+        describe_bytes(tiling, (struct image_record *)batch);
+        batch += tiling->tiles.records;
+    } else {
+        row_bytes *= dtype_bytes(tiling->table.dtype);
+    }
 #pragma omp parallel for schedule(static)
     for (int row = 0; row < rows; row++) {
         const struct tiling_tile *tile = &tiling->queue[row / h];
@@ -483,7 +535,8 @@ static enum status run_batch(struct tiling *tiling, struct whole_images *images)
     }
     char *batch = tiling->batches[tiling->started % depth];
     cut_batch(tiling, batch);
-    const struct exec_batch input = {.images = batch, .labels = batch + tiling->images_bytes};
+    const struct exec_batch input = {.images = batch, .labels = batch + tiling->images_bytes,
+                                     .make = tiling->as_bytes ? make_numbers : NULL, .maker = tiling};
     TRY(exec_start(tiling->exec, &input, &rates));
     tiling->started++;
     return blend_batch(tiling, images);

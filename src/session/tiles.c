@@ -1,6 +1,7 @@
 #include "session/tiles.h"
 
 #include "base/align.h"
+#include "input/gpu_preprocessing.h"
 
 #define STRIP_COLUMNS 4096               /* a band has so many, but ... */
 #define STRIP_TILES_MIN 4                /* ... at least so many tiles, and ... */
@@ -51,6 +52,15 @@ static int64_t results_bytes(const struct tiles *tiles)
     return (int64_t)tiles->batch * tiles->h * tiles->w * tiles->classes * (int64_t)sizeof(float);
 }
 
+static void set_sent(const struct session *session, struct tiles *tiles)
+{
+    size_t records = (size_t)tiles->batch * sizeof(struct image_record);
+    if (!gpu_preprocessing_can(session_device_kind(session), &session->data)) return;
+    tiles->records = (int64_t)align_up(records, ALIGNMENT);
+    tiles->bytes = (int64_t)tiles->batch * tiles->h * tiles->w * session->data.channels;
+    tiles->table = (int64_t)align_up(augment_table_bytes(session->data.channels), ALIGNMENT);
+}
+
 /* Results depend on neither strips nor batches. */
 struct tiles tiles_of(const struct session *session)
 {
@@ -64,6 +74,7 @@ struct tiles tiles_of(const struct session *session)
     };
     int64_t share = session_limit(session) / LIMIT_SHARE;
     set_segment(&tiles);
+    set_sent(session, &tiles);
     while (share > 0 && tiles_bytes(&tiles) > share && tiles.strip > least) {
         tiles.strip = clamp(tiles.strip / 2, least, tiles.strip);
         set_segment(&tiles);
@@ -83,9 +94,14 @@ int64_t tiles_segment_bytes(const struct tiles *tiles)
     return (int64_t)align_up((size_t)bytes, ALIGNMENT);
 }
 
+int64_t tiles_sent_bytes(const struct tiles *tiles)
+{
+    return (int64_t)align_up((size_t)(tiles->table + tiles->records + tiles->bytes), ALIGNMENT);
+}
+
 int64_t tiles_bytes(const struct tiles *tiles)
 {
-    return tiles_band_bytes(tiles) + TILES_SEGMENTS * tiles_segment_bytes(tiles);
+    return tiles_band_bytes(tiles) + TILES_SEGMENTS * tiles_segment_bytes(tiles) + tiles_sent_bytes(tiles);
 }
 
 /* Plans open no validation data. */
