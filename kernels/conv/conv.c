@@ -349,6 +349,7 @@ static const struct op_example examples[] = {
     {"filters=3 kernel=2 stride=3", 1, {{.rank = 4, .dim = {3, 8, 7, 5}}}},
     {"filters=16 kernel=4 stride=4", 1, {{.rank = 4, .dim = {2, 9, 8, 3}}}},    /* patches */
     {"filters=8 kernel=2 stride=2 bias=no", 1, {{.rank = 4, .dim = {2, 7, 5, 8}}}},
+    {"filters=16 kernel=2 stride=2 bias=no", 1, {{.rank = 4, .dim = {2, 8, 6, 8}}}},    /* conv_rows.cu */
     {"filters=10 kernel=3 pad=1", 1, {{.rank = 4, .dim = {1, 1, 1, 7}}}},
     {"filters=17 kernel=3 pad=1", 1, {{.rank = 4, .dim = {1, 7, 7, 33}}}},
     {"filters=5 kernel=1 pad=1", 1, {{.rank = 4, .dim = {3, 3, 3, 24}}}},
