@@ -1,12 +1,11 @@
 /* conv_rows.cu: "rows": convolutions whose kernel is as large as their stride, as the transposed ones of a
  * U-Net are, by cuBLASLt without a copy of x: what a row of y's pixels reads through one row of the kernel is
  * a matrix, one row of x, of kernel x channels numbers a pixel. The rows of all images are a batch of
- * products; those of the kernel's rows follow each other, and forward adds them up in y.
+ * products; those of the kernel's rows follow each other, and forward adds them up in y: of fp32 alone.
  *
  * cuBLASLt's matrices are column-major, as in conv_product.cu. */
 #include "kernels/conv/conv_cuda.cuh"
 #include "kernels/linear/matmul.cuh"
-
 
 #define SCRATCH_MAX ((size_t)64 << 20)   /* bytes that an algorithm may ask for */
 
@@ -25,8 +24,9 @@ static bool rows_supports(const struct call *call)
 {
     const struct conv_call p = conv_call_of(call);
     bool exact = p.in[0] == p.out[0] * p.kernel[0] && p.in[1] == p.out[1] * p.kernel[1];
-    bool plain = call->phase == PHASE_BACKWARD_DATA ||
-                 (call->phase == PHASE_FORWARD && call->param_count == 1 && call_is_plain(call));
+    bool rounds = p.dtype != F32 && p.kernel[0] > 1;
+    bool plain = call->phase == PHASE_BACKWARD_DATA || (call->phase == PHASE_FORWARD && !rounds &&
+                                                        call->param_count == 1 && call_is_plain(call));
     return conv_is_usual(call) && conv_is_patches(&p) && exact && plain;
 }
 
