@@ -82,6 +82,7 @@ enum epilogue_kind {
     EPILOGUE_PRODUCTS,       /* ... as OPERAND_X_PRODUCTS says */
     EPILOGUE_PICK,           /* stores every second pixel in both directions, the others being 0 */
     EPILOGUE_MASK,           /* writes a bit for each number, 0 where that is 0 */
+    EPILOGUE_POOL,           /* writes maxima, as OPERAND_POOLED says */
     EPILOGUE_KINDS
 };
 extern const char *const epilogue_words[];   /* "relu"; ended by NULL */

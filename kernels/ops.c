@@ -54,7 +54,7 @@ const char *const epilogue_words[] = {
     [EPILOGUE_D_RELU6] = "d_relu6",
     [EPILOGUE_SUMS] = "sums", [EPILOGUE_MOMENTS] = "moments",
     [EPILOGUE_GRAM] = "gram", [EPILOGUE_PRODUCTS] = "products", [EPILOGUE_PICK] = "pick",
-    [EPILOGUE_MASK] = "mask", NULL,
+    [EPILOGUE_MASK] = "mask", [EPILOGUE_POOL] = "pool", NULL,
 };
 
 #define FIELDS_MAX 64

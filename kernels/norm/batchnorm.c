@@ -20,7 +20,10 @@
  * The side of the activation's corner on which an element is follows from z before it is rounded to
  * storage, recomputed from x, so that y need not be kept; with a residual it follows from
  * the stored y, or a mask of it, so that the residual need not be kept. The two differ only where
- * z underflows. A channel of a single value has the unbiased variance 0. */
+ * z underflows. A channel of a single value has the unbiased variance 0.
+ *
+ * Where a max pooling reads y, too, forward writes both; backward finds the pooling's gradient of y, which is
+ * added to d_y, in that of the pooled, a quarter as large. */
 #include "kernels/norm/batchnorm.h"
 
 #include <math.h>
@@ -31,6 +34,7 @@
 #include "kernels/cpu.h"
 #include "kernels/elementwise/activation.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/pool/pool.h"
 
 static bool batchnorm_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                             struct reason *reason)
@@ -123,6 +127,29 @@ struct batchnorm_channel batchnorm_channel(const struct call *call, int64_t k)
     };
 }
 
+static enum status pool_y(const struct call *call, const struct tensor *pooled)
+{
+    struct tensor y = call->y, number = *call_operand(call, OPERAND_NUMBER);
+    struct call pooling = *call;
+    struct pool_plane plane = pool_halves(y.shape, pooled->shape);
+    pooling.x = &y;
+    pooling.y = *pooled;
+    pooling.saved = &number;
+    pooling.saved_count = 1;
+    return pool_maximum(&pooling, &plane);
+}
+
+double batchnorm_pooled_d_y(const struct call *call, int64_t i)
+{
+    const struct tensor *pooled = call_operand(call, OPERAND_D_Y_ADDEND);
+    struct shape y = call->d_y.shape;
+    int64_t c = i % y.c, w = i / y.c % y.w, h = i / y.c / y.w % y.h, n = i / y.c / y.w / y.h;
+    if (h / 2 >= pooled->shape.h || w / 2 >= pooled->shape.w) return 0;
+    int64_t at = tensor_at(pooled, n, h / 2, w / 2, c), number = h % 2 * 2 + w % 2;
+    bool taken = (int64_t)tensor_get(call_operand(call, OPERAND_NUMBER), at) == number;
+    return taken ? tensor_get(pooled, at) : 0;
+}
+
 static enum status batchnorm_recompute(const struct call *call)
 {
     const struct batchnorm *s = call->settings;
@@ -136,7 +163,8 @@ static enum status batchnorm_recompute(const struct call *call)
             if (call_operand(call, OPERAND_MASK)) batchnorm_mask_set(call, i);
         }
     }
-    return OK;
+    const struct tensor *pooled = call_operand(call, OPERAND_POOLED);
+    return pooled ? pool_y(call, pooled) : OK;
 }
 
 /* Number k of Y_SUMS: of y, then of products of y's channels. */
@@ -295,8 +323,11 @@ static bool forward_supports(const struct call *call)
     const struct tensor *sums = call_operand(call, OPERAND_Y_SUMS);
     bool relu = s->activation == ACTIVATION_RELU && !s->residual;
     bool fits = !sums || (relu && (sums->shape.dim[0] == 1 || batchnorm_gives_gram(call->x[0].shape.c)));
-    return fits && call_has_only(call, AS_BIT(OPERAND_Y_SUMS) | AS_BIT(OPERAND_MASK),
-                                 AS_BIT(EPILOGUE_SUMS) | AS_BIT(EPILOGUE_GRAM) | AS_BIT(EPILOGUE_MASK));
+    unsigned pools = AS_BIT(OPERAND_POOLED) | AS_BIT(OPERAND_NUMBER);
+    if (!call_operand(call, OPERAND_POOLED) != !call_operand(call, OPERAND_NUMBER)) return false;
+    return fits && call_has_only(call, AS_BIT(OPERAND_Y_SUMS) | AS_BIT(OPERAND_MASK) | pools,
+                                 AS_BIT(EPILOGUE_SUMS) | AS_BIT(EPILOGUE_GRAM) | AS_BIT(EPILOGUE_MASK) |
+                                     AS_BIT(EPILOGUE_POOL));
 }
 
 /* Known sums of products are those of the argument of a relu, for one gradient. */
@@ -309,18 +340,28 @@ bool batchnorm_supports(const struct call *call)
     bool adds = call_operand(call, OPERAND_D_Y_ADDEND), shared = call_operand(call, OPERAND_RANK_SUMS);
     if (call_operand(call, OPERAND_Y_PRODUCTS) && (!relu || adds || shared)) return false;
     if (addend && (call->x_count > 1 || adds || addend->shape.c < call->x[0].shape.c)) return false;
+    if (call_operand(call, OPERAND_NUMBER) && !adds) return false;
     return call_has_only(call,
                          AS_BIT(OPERAND_D_Y_ADDEND) | AS_BIT(OPERAND_D_X_ADDEND) | AS_BIT(OPERAND_MASK) |
                              AS_BIT(OPERAND_Y_PRODUCTS) | AS_BIT(OPERAND_RANK_SUMS) |
-                             AS_BIT(OPERAND_Y_RECOMPUTED),
+                             AS_BIT(OPERAND_Y_RECOMPUTED) | AS_BIT(OPERAND_NUMBER),
                          AS_BIT(EPILOGUE_ADD));
+}
+
+/* Windows are counted in 32 bits, and have kernels for whole packs of 16 bits. */
+static bool pools_on_cuda(const struct call *call)
+{
+    struct shape x = call->x[0].shape;
+    bool packs = dtype_bytes(call->x[0].dtype) == 2 && x.c % 8 == 0 && shape_count(x) / x.c <= INT32_MAX;
+    return packs && call->x_count == 1 && !call_operand(call, OPERAND_Y_SUMS);
 }
 
 bool batchnorm_cuda_supports(const struct call *call)
 {
     struct call without = *call;
+    bool pools = call_operand(call, OPERAND_POOLED) || call_operand(call, OPERAND_NUMBER);
     if (call->phase == PHASE_FORWARD) call_drop(&without, OPERAND_X_MOMENTS);
-    return batchnorm_supports(&without);
+    return batchnorm_supports(&without) && (!pools || pools_on_cuda(call));
 }
 
 static const struct op_code reference = {

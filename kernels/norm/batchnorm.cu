@@ -5,6 +5,7 @@
  *
  * If the statistics are known (evaluation, recomputation), only the second sweep is needed. */
 #include "kernels/norm/gram.cuh"
+#include "kernels/pool/pool_maxima.cuh"
 #include "kernels/support/dependent_launch.cuh"
 
 using namespace batchnorm_parts;
@@ -260,16 +261,190 @@ __global__ void __launch_bounds__(threads, how == WITH_RESIDUAL ? 2 : 3)
     }
 }
 
-/* Cells of d_y_more. */
-template <class T, int width, class Rows>
-__device__ static inline void load_second(cell<T, width> (&to)[unroll], const gradients<T> &g,
-                                          const columns &s, const columns_place &p, const Rows &rows)
+/* y of a cell of 2x2 pixels, which are the window of one output, if the image has all of them or windows may
+ * lack some. */
+template <class T> struct pooled_cell {
+    int64_t pitch, step, at;       /* from row to row and pixel to pixel; where the first is */
+    int64_t to;                    /* its output; -1: it has none */
+    bool right, below;
+
+    __device__ pooled_cell(const struct grid_of_windows &g, const columns &s, const columns_place &p,
+                           int index)
+        : pitch(g.plane.w.in * s.channels), step(s.channels)
+    {
+        struct window w = window_at(g, index);
+        at = ((int64_t)w.n * g.plane.h.in + 2 * w.row) * pitch + 2 * w.column * step + p.channel;
+        right = 2 * w.column + 1 < g.plane.w.in, below = 2 * w.row + 1 < g.plane.h.in;
+        int64_t output = ((int64_t)w.n * g.plane.h.out + w.row) * g.plane.w.out + w.column;
+        to = w.row < g.plane.h.out && w.column < g.plane.w.out ? output * step + p.channel : -1;
+    }
+    __device__ bool has(int k) const { return (k % 2 == 0 || right) && (k / 2 == 0 || below); }
+    __device__ int64_t operator[](int k) const { return at + k / 2 * pitch + k % 2 * step; }
+    __device__ void load(cell<T, 8> (&x)[4], const T *from) const
+    {
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (has(k)) x[k] = batchnorm_parts::load<T, 8>(from + (*this)[k]);
+    }
+    template <class Best> __device__ Best best(const cell<T, 8> (&y)[4]) const
+    {
+        Best best;
+        best.start(0);
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (has(k)) best.take(*(const typename Best::input *)&y[k], k);
+        return best;
+    }
+    /* A NaN's number has slow code. */
+    __device__ void pool(const cell<T, 8> (&y)[4], T *pooled, uint8_t *number) const
+    {
+        if (to < 0) return;
+        auto quick = best<paired_maxima<T>>(y);
+        if (quick.sure()) quick.store(pooled + to, number + to);
+        else best<maxima<T, uint8_t, 8>>(y).store(pooled + to, number + to);
+    }
+};
+
+/* y and its pooling. A tile has a cell of each lane. */
+template <class T, enum activation act>
+__global__ void __launch_bounds__(threads, 3)
+    batchnorm_pool_kernel(const T *x, T *y, T *pooled, uint8_t *number, struct channel_values values,
+                          float slope, struct columns s, const __grid_constant__ struct grid_of_windows g)
 {
-    if (!g.per_pixel) return load_rows(to, g.d_y_more, rows);
+    columns_place p = columns_place_of<8>(s);
+    if (!p.here) return;
+    wait_for_last();
+    factors<8> f = factors_at<8>(values, p.channel);
+    for (int64_t tile = s.tiles - 1 - blockIdx.x; tile >= 0; tile -= gridDim.x) {
+        int64_t index = tile * s.lanes + p.lane;
+        if (index >= s.rows) continue;
+        pooled_cell<T> at(g, s, p, (int)index);
+        cell<T, 8> to[4];
+        at.load(to, x);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            if (!at.has(k)) continue;
+            to[k] = normalise_cell<act, false>(f, slope, to[k], to[k]);
+            *(cell<T, 8> *)(y + at[k]) = to[k];
+        }
+        at.pool(to, pooled, number);
+    }
+}
+
+/* Windows of 2x2 of an image, which is walked through by cells of so many pixels in height and width. */
+static struct grid_of_windows halves_of(const struct call *call, const struct tensor *pooled, int64_t cell)
+{
+    struct shape x = call->x[0].shape;
+    struct pool_plane plane = pool_halves(x, pooled->shape);
+    return windows_of(&plane, div_up(x.h, cell), div_up(x.w, cell));
+}
+
+/* The tensors that backward's kernels read and write. Of y and mask only the one that enum side selects is
+ * read; d_y_more, d_x_more, d_residual, d_x, y_recomputed and the parameters' gradients may be NULL. Rows of
+ * d_x_more have more_pitch numbers. per_pixel: 2^64 divided by an image's pixels, rounded up, where d_y_more
+ * has one row for each image; else 0. number: where d_y_more is the gradient of y's pooling, each window's;
+ * `pixels` then are those of y. */
+template <class T> struct gradients {
+    const T *x, *y, *d_y, *d_y_more, *d_x_more;
+    uint64_t per_pixel;
+    int64_t more_pitch;
+    const uint8_t *number;
+    struct grid_of_windows pixels;
+    const uint8_t *mask;
+    T *d_residual, *d_x, *y_recomputed;
+    float *d_weight, *d_bias;
+};
+
+template <class T> static inline struct gradients<T> gradients_of(const struct call *call)
+{
+    const struct batchnorm *s = (const struct batchnorm *)call->settings;
+    const struct tensor *joining = call_operand(call, OPERAND_D_X_ADDEND);
+    const struct tensor *more = call_operand(call, OPERAND_D_Y_ADDEND);
+    uint64_t pixels = (uint64_t)(call->d_y.shape.h * call->d_y.shape.w);
+    return {
+        .x = (const T *)call->x[0].data,
+        .y = (const T *)call->y.data,
+        .d_y = (const T *)call->d_y.data,
+        .d_y_more = more ? (const T *)more->data : NULL,
+        .d_x_more = joining ? (const T *)joining->data : NULL,
+        .per_pixel = batchnorm_adds_flat(call) ? UINT64_MAX / pixels + 1 : 0,
+        .more_pitch = joining ? joining->shape.c : 0,
+        .number = (const uint8_t *)call_data(call, OPERAND_NUMBER),
+        .pixels = halves_of(call, more ? more : &call->d_y, 1),
+        .mask = (const uint8_t *)call_data(call, OPERAND_MASK),
+        .d_residual = s->residual ? (T *)call->d_x[1].data : NULL,
+        .d_x = (T *)call->d_x[0].data,
+        .y_recomputed = (T *)call_data(call, OPERAND_Y_RECOMPUTED),
+        .d_weight = s->affine ? (float *)call->d_params[0].data : NULL,
+        .d_bias = s->affine ? (float *)call->d_params[1].data : NULL,
+    };
+}
+
+/* A byte of the mask for eight channels. */
+template <class T, int width, enum side by, class Rows>
+__device__ static inline void load_sides(side_cell<T, width, by> (&to)[unroll], const gradients<T> &g,
+                                         const Rows &rows)
+{
+    if constexpr (by == SIDE_MASK) {
+#pragma unroll
+        for (int j = 0; j < unroll; j++)
+            if (j < rows.count) to[j].mask = g.mask[rows[j] / 8];
+    } else if constexpr (by == SIDE_Y) {
+#pragma unroll
+        for (int j = 0; j < unroll; j++)
+            if (j < rows.count) to[j].y = load<T, width>(g.y + rows[j]);
+    }
+}
+
+/* A summand of d_y: as large, or a pixel of each image; or the gradient of y's pooling. */
+enum addend { NO_ADDEND, ADDEND, POOLED_ADDEND };
+
+/* Cells of d_y_more, of which a pixel has what its window's maxima took from it. */
+template <class T, class Rows>
+__device__ static inline void load_pooled(cell<T, 8> (&to)[unroll], const gradients<T> &g, const columns &s,
+                                          const columns_place &p, const Rows &rows)
+{
+    const struct plane &plane = g.pixels.plane;
+    uint32_t mine[unroll];
+    uint2 number[unroll];
 #pragma unroll
     for (int j = 0; j < unroll; j++) {
-        int64_t image = (int64_t)__umul64hi((uint64_t)(rows.first + j * rows.lanes), g.per_pixel);
-        if (j < rows.count) to[j] = load<T, width>(g.d_y_more + image * s.channels + p.channel);
+        if (j >= rows.count) continue;
+        struct window at = window_at(g.pixels, (int)(rows.first + j * rows.lanes));
+        int row = at.row / 2, column = at.column / 2;
+        mine[j] = (at.row % 2 * 2 + at.column % 2) * 0x01010101u;
+        number[j] = make_uint2(~0u, ~0u);
+        to[j] = {};
+        if (row >= plane.h.out || column >= plane.w.out) continue;
+        int64_t window = ((int64_t)at.n * plane.h.out + row) * plane.w.out + column;
+        number[j] = *(const uint2 *)(g.number + window * s.channels + p.channel);
+        to[j] = load<T, 8>(g.d_y_more + window * s.channels + p.channel);
+    }
+#pragma unroll
+    for (int j = 0; j < unroll; j++) {
+        if (j >= rows.count) continue;
+        uint32_t first = __vcmpeq4(number[j].x, mine[j]), second = __vcmpeq4(number[j].y, mine[j]);
+        to[j].packed.x &= __byte_perm(first, 0, 0x1100);
+        to[j].packed.y &= __byte_perm(first, 0, 0x3322);
+        to[j].packed.z &= __byte_perm(second, 0, 0x1100);
+        to[j].packed.w &= __byte_perm(second, 0, 0x3322);
+    }
+}
+
+/* Cells of d_y_more. */
+template <enum addend addend, class T, int width, class Rows>
+__device__ static inline void load_addend(cell<T, width> (&to)[unroll], const gradients<T> &g,
+                                          const columns &s, const columns_place &p, const Rows &rows)
+{
+    if constexpr (addend == POOLED_ADDEND) {
+        load_pooled(to, g, s, p, rows);
+    } else if constexpr (addend == ADDEND) {
+        if (!g.per_pixel) return load_rows(to, g.d_y_more, rows);
+#pragma unroll
+        for (int j = 0; j < unroll; j++) {
+            int64_t image = (int64_t)__umul64hi((uint64_t)(rows.first + j * rows.lanes), g.per_pixel);
+            if (j < rows.count) to[j] = load<T, width>(g.d_y_more + image * s.channels + p.channel);
+        }
     }
 }
 
@@ -290,12 +465,12 @@ struct known_products {
     }
 };
 
-template <class T, int width, enum activation act, enum side by, bool two>
+template <class T, int width, enum activation act, enum side by, enum addend addend>
 __global__ void __launch_bounds__(threads, 2)
     batchnorm_backward_sums_kernel(struct gradients<T> g, struct channel_values values, float slope,
                                    struct columns s, struct known_products known, float *parts)
 {
-    constexpr bool asks = act != ACTIVATION_NONE;
+    constexpr bool asks = act != ACTIVATION_NONE, two = addend != NO_ADDEND;
     __shared__ merge_room<column_sums<2, width>> room;
     columns_place p = columns_place_of<width>(s);
     column_sums<2, width> sum = {};
@@ -314,7 +489,7 @@ __global__ void __launch_bounds__(threads, 2)
             side_cell<T, width, by> sides[unroll];
             load_rows(x, g.x, rows);
             load_rows(d_y, g.d_y, rows);
-            if (two) load_second(more, g, s, p, rows);
+            load_addend<addend>(more, g, s, p, rows);
             if (asks) load_sides(sides, g, rows);
 #pragma unroll
             for (int j = 0; j < unroll; j++)
@@ -391,12 +566,12 @@ __device__ static inline void add_more(float (&d_x)[width], const cell<T, width>
     for (int i = 0; i < width; i++) d_x[i] = to_float(from_float<T>(d_x[i])) + more.get(i);
 }
 
-template <class T, int width, enum activation act, enum side by, bool two, bool adds>
+template <class T, int width, enum activation act, enum side by, enum addend addend, bool adds>
 __global__ void __launch_bounds__(threads, 2)
     batchnorm_backward_kernel(struct gradients<T> g, struct channel_values values, float slope,
                               struct columns s, const struct gradient_line *lines)
 {
-    constexpr bool asks = act != ACTIVATION_NONE;
+    constexpr bool asks = act != ACTIVATION_NONE, two = addend != NO_ADDEND;
     columns_place p = columns_place_of<width>(s);
     int64_t tile = s.tiles - 1 - blockIdx.x;
     if (!p.here) return;
@@ -405,7 +580,7 @@ __global__ void __launch_bounds__(threads, 2)
     side_cell<T, width, by> sides[unroll];
     auto load_gradients = [&](const auto &rows) {
         load_rows(d_y, g.d_y, rows);
-        if (two) load_second(more, g, s, p, rows);
+        load_addend<addend>(more, g, s, p, rows);
         if (asks) load_sides(sides, g, rows);
         load_more<adds>(added, g, p, rows);
     };
@@ -458,12 +633,34 @@ static bool batchnorm_makes_gram(const struct call *call)
     return sums && sums->shape.dim[0] > 1 && gram_fits(&call->x[0], call->device);
 }
 
+static enum status batchnorm_pool(const struct call *call, bool behind)
+{
+    const struct batchnorm *set = (const struct batchnorm *)call->settings;
+    struct grid_of_windows windows = halves_of(call, call_operand(call, OPERAND_POOLED), 2);
+    struct tensor cells = call->x[0];
+    cells.shape.h = windows.rows;
+    cells.shape.w = windows.columns;
+    return with_kind(call, [&](auto type, auto width, auto act) {
+        using T = decltype(type);
+        if constexpr (width.number == 8) {
+            struct columns s = columns_open(cells.dtype, cells.shape, width.number, 1);
+            struct launch how = {columns_grid(call, s, 3), threads, 0, behind};
+            return launch_as(call, batchnorm_pool_kernel<T, (enum activation)decltype(act)::number>, how,
+                             (const T *)call->x[0].data, (T *)call->y.data,
+                             (T *)call_data(call, OPERAND_POOLED), (uint8_t *)call_data(call, OPERAND_NUMBER),
+                             values_of(call), (float)set->slope, s, windows);
+        }
+        return fail(FAILED, "this is not pooled as it is normalised");
+    });
+}
+
 /* y from known statistics. `behind`: directly after batchnorm_merge_moments_kernel. */
 static enum status batchnorm_normalise(const struct call *call, bool behind)
 {
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
     float *sums = (float *)call_data(call, OPERAND_Y_SUMS);
     if (sums && batchnorm_makes_gram(call)) return gram_run(call, behind);
+    if (call_operand(call, OPERAND_POOLED)) return batchnorm_pool(call, behind);
     return with_kind(call, [&](auto type, auto width, auto act) {
         using T = decltype(type);
         constexpr enum activation kind = (enum activation)decltype(act)::number;
@@ -548,7 +745,7 @@ static enum status batchnorm_recompute(const struct call *call)
 }
 
 /* The workspace: lines of all channels, then parts. */
-template <class T, int width, enum activation act, enum side by, bool two>
+template <class T, int width, enum activation act, enum side by, enum addend addend>
 static enum status batchnorm_backward_in_two(const struct call *call, bool second_has_dz)
 {
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
@@ -566,7 +763,7 @@ static enum status batchnorm_backward_in_two(const struct call *call, bool secon
                                                     values.spread, lines);
         TRY(launched(call));
     } else {
-        batchnorm_backward_sums_kernel<T, width, act, by, two>
+        batchnorm_backward_sums_kernel<T, width, act, by, addend>
             <<<grid, threads, 0, stream_of(call)>>>(g, values, (float)set->slope, s, known, parts);
         TRY(launched(call));
         struct gradient_sums out = {g.d_weight, g.d_bias, sums, lines};
@@ -574,11 +771,11 @@ static enum status batchnorm_backward_in_two(const struct call *call, bool secon
                           partial_sums_of(&s, parts, grid.x), known, s.channels, s.rows, values, out));
     }
     if (!g.d_x) return OK;
-    auto second = batchnorm_backward_kernel<T, width, act, by, two, false>;
-    if constexpr (by == SIDE_X && !two)
-        if (g.d_x_more) second = batchnorm_backward_kernel<T, width, act, by, two, true>;
+    auto second = batchnorm_backward_kernel<T, width, act, by, addend, false>;
+    if constexpr (by == SIDE_X && addend == NO_ADDEND)
+        if (g.d_x_more) second = batchnorm_backward_kernel<T, width, act, by, addend, true>;
     if (second_has_dz) {
-        second = batchnorm_backward_kernel<T, width, ACTIVATION_NONE, by, false, false>;
+        second = batchnorm_backward_kernel<T, width, ACTIVATION_NONE, by, NO_ADDEND, false>;
         g.d_y = g.d_residual;
     }
     return launch_behind(call, second, grid, threads, g, values, (float)set->slope, s, lines);
@@ -599,14 +796,19 @@ static enum status batchnorm_pass_gradients(const struct call *call)
         if constexpr (can_mask<width.number, kind>)
             if (masked)
                 return adds
-                           ? batchnorm_backward_in_two<T, width.number, kind, SIDE_MASK, true>(call, has_dz)
-                           : batchnorm_backward_in_two<T, width.number, kind, SIDE_MASK, false>(call, has_dz);
+                           ? batchnorm_backward_in_two<T, width.number, kind, SIDE_MASK, ADDEND>(call, has_dz)
+                           : batchnorm_backward_in_two<T, width.number, kind, SIDE_MASK, NO_ADDEND>(call,
+                                                                                                   has_dz);
+        if constexpr (width.number == 8)
+            if (call_operand(call, OPERAND_NUMBER))
+                return batchnorm_backward_in_two<T, 8, kind, SIDE_X, POOLED_ADDEND>(call, false);
         if (adds)
-            return set->residual ? batchnorm_backward_in_two<T, width.number, kind, by, true>(call, has_dz)
-                                 : batchnorm_backward_in_two<T, width.number, kind, SIDE_X, true>(call,
+            return set->residual ? batchnorm_backward_in_two<T, width.number, kind, by, ADDEND>(call, has_dz)
+                                 : batchnorm_backward_in_two<T, width.number, kind, SIDE_X, ADDEND>(call,
+                                                                                                     false);
+        return set->residual ? batchnorm_backward_in_two<T, width.number, kind, by, NO_ADDEND>(call, has_dz)
+                             : batchnorm_backward_in_two<T, width.number, kind, SIDE_X, NO_ADDEND>(call,
                                                                                                    false);
-        return set->residual ? batchnorm_backward_in_two<T, width.number, kind, by, false>(call, has_dz)
-                             : batchnorm_backward_in_two<T, width.number, kind, SIDE_X, false>(call, false);
     });
 }
 

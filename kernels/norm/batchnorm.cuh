@@ -312,41 +312,6 @@ enum status batchnorm_statistics_cuda(const struct call *call);
 enum status batchnorm_update_cuda(const struct call *call);
 namespace batchnorm_parts {
 
-/* The tensors that backward's kernels read and write. Of y and mask only the one that enum side selects is
- * read; d_y_more, d_x_more, d_residual, d_x, y_recomputed and the parameters' gradients may be NULL. Rows of
- * d_x_more have more_pitch numbers. per_pixel: 2^64 divided by an image's pixels, rounded up, where d_y_more
- * has one row for each image; else 0. */
-template <class T> struct gradients {
-    const T *x, *y, *d_y, *d_y_more, *d_x_more;
-    uint64_t per_pixel;
-    int64_t more_pitch;
-    const uint8_t *mask;
-    T *d_residual, *d_x, *y_recomputed;
-    float *d_weight, *d_bias;
-};
-
-template <class T> static inline struct gradients<T> gradients_of(const struct call *call)
-{
-    const struct batchnorm *s = (const struct batchnorm *)call->settings;
-    const struct tensor *joining = call_operand(call, OPERAND_D_X_ADDEND);
-    uint64_t pixels = (uint64_t)(call->d_y.shape.h * call->d_y.shape.w);
-    return {
-        .x = (const T *)call->x[0].data,
-        .y = (const T *)call->y.data,
-        .d_y = (const T *)call->d_y.data,
-        .d_y_more = (const T *)call_data(call, OPERAND_D_Y_ADDEND),
-        .d_x_more = joining ? (const T *)joining->data : NULL,
-        .per_pixel = batchnorm_adds_flat(call) ? UINT64_MAX / pixels + 1 : 0,
-        .more_pitch = joining ? joining->shape.c : 0,
-        .mask = (const uint8_t *)call_data(call, OPERAND_MASK),
-        .d_residual = s->residual ? (T *)call->d_x[1].data : NULL,
-        .d_x = (T *)call->d_x[0].data,
-        .y_recomputed = (T *)call_data(call, OPERAND_Y_RECOMPUTED),
-        .d_weight = s->affine ? (float *)call->d_params[0].data : NULL,
-        .d_bias = s->affine ? (float *)call->d_params[1].data : NULL,
-    };
-}
-
 template <class T, int width, class Rows>
 __device__ static inline void load_rows(cell<T, width> (&to)[unroll], const T *from, const Rows &rows)
 {
@@ -357,21 +322,5 @@ __device__ static inline void load_rows(cell<T, width> (&to)[unroll], const T *f
 
 /* True if kernels for this can use a mask: its bytes are of eight channels, and suffice for relu. */
 template <int width, enum activation act> constexpr bool can_mask = width == 8 && act == ACTIVATION_RELU;
-
-/* A byte of the mask for eight channels. */
-template <class T, int width, enum side by, class Rows>
-__device__ static inline void load_sides(side_cell<T, width, by> (&to)[unroll], const gradients<T> &g,
-                                         const Rows &rows)
-{
-    if constexpr (by == SIDE_MASK) {
-#pragma unroll
-        for (int j = 0; j < unroll; j++)
-            if (j < rows.count) to[j].mask = g.mask[rows[j] / 8];
-    } else if constexpr (by == SIDE_Y) {
-#pragma unroll
-        for (int j = 0; j < unroll; j++)
-            if (j < rows.count) to[j].y = load<T, width>(g.y + rows[j]);
-    }
-}
 
 }

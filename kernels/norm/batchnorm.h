@@ -45,8 +45,12 @@ static inline bool batchnorm_mask_get(const struct call *call, int64_t i)
 static inline bool batchnorm_adds_flat(const struct call *call)
 {
     const struct tensor *addend = call_operand(call, OPERAND_D_Y_ADDEND);
-    return addend && shape_count(addend->shape) < shape_count(call->d_y.shape);
+    bool pooled = call_operand(call, OPERAND_NUMBER);
+    return addend && !pooled && shape_count(addend->shape) < shape_count(call->d_y.shape);
 }
+
+/* Element i of the gradient that y has from its pooling, whose own is added to d_y. */
+double batchnorm_pooled_d_y(const struct call *call, int64_t i);
 
 /* An element of d_y; the sum of two is rounded as if it had been stored. */
 static inline double batchnorm_d_y(const struct call *call, int64_t i)
@@ -56,7 +60,8 @@ static inline double batchnorm_d_y(const struct call *call, int64_t i)
     const struct tensor *addend = call_operand(call, OPERAND_D_Y_ADDEND);
     if (!addend) return d_y;
     if (batchnorm_adds_flat(call)) i = i / (y.h * y.w * y.c) * y.c + i % y.c;
-    dtype_set(call->d_y.dtype, &stored, 0, d_y + tensor_get(addend, i));
+    double more = call_operand(call, OPERAND_NUMBER) ? batchnorm_pooled_d_y(call, i) : tensor_get(addend, i);
+    dtype_set(call->d_y.dtype, &stored, 0, d_y + more);
     return dtype_get(call->d_y.dtype, &stored, 0);
 }
 

@@ -17,29 +17,6 @@ using namespace batchnorm_parts;
 #define STRIDE 2
 #define NUMBER_NONE 255                  /* in the place of an input's number: no gradient passes */
 
-/* An image: the plane, and the numbers of windows, or cells, along its height and width. */
-struct grid_of_windows {
-    struct plane plane;
-    int rows, columns;
-    struct divider by_rows, by_columns;
-};
-
-static struct grid_of_windows windows_of(const struct pool_plane *plane, int64_t rows, int64_t columns)
-{
-    return {plane_of(plane), (int)rows, (int)columns, divider_of(rows), divider_of(columns)};
-}
-
-/* Where a window, or cell, is. */
-struct window {
-    int n, row, column;
-};
-
-__device__ static inline struct window window_at(const struct grid_of_windows &g, int index)
-{
-    int rest = divide(index, g.by_columns), n = divide(rest, g.by_rows);
-    return {n, rest - n * g.rows, index - rest * g.columns};
-}
-
 /* Three numbers per channel of a block, each computed by one thread for all, since windows are short work. */
 template <class T> struct channel_room {
     static constexpr int count = COLUMNS_SEGMENT / sizeof(T);

@@ -70,6 +70,14 @@ struct pool_plane pool_sliding(const struct call *call)
     return (struct pool_plane){axis_sliding(s, x.h), axis_sliding(s, x.w), s->count_include_pad, false};
 }
 
+struct pool_plane pool_halves(struct shape x, struct shape pooled)
+{
+    return (struct pool_plane){
+        .h = {.in = x.h, .out = pooled.h, .kernel = 2, .stride = 2, .dilation = 1},
+        .w = {.in = x.w, .out = pooled.w, .kernel = 2, .stride = 2, .dilation = 1},
+    };
+}
+
 struct pool_plane pool_relu(const struct call *call)
 {
     struct pool_plane plane = pool_sliding(call);

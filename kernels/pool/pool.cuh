@@ -75,6 +75,29 @@ static inline int known_kernel(const struct pool_plane *p)
     return plain && (p->h.kernel == 2 || p->h.kernel == 3) ? (int)p->h.kernel : 0;
 }
 
+/* An image: the plane, and the numbers of windows, cells or inputs along its height and width. */
+struct grid_of_windows {
+    struct plane plane;
+    int rows, columns;
+    struct divider by_rows, by_columns;
+};
+
+static struct grid_of_windows windows_of(const struct pool_plane *plane, int64_t rows, int64_t columns)
+{
+    return {plane_of(plane), (int)rows, (int)columns, divider_of(rows), divider_of(columns)};
+}
+
+/* Where a window, or cell, is. */
+struct window {
+    int n, row, column;
+};
+
+__device__ static inline struct window window_at(const struct grid_of_windows &g, int index)
+{
+    int rest = divide(index, g.by_columns), n = divide(rest, g.by_rows);
+    return {n, rest - n * g.rows, index - rest * g.columns};
+}
+
 /* Kernels count in 32 bits along an axis. */
 static inline enum status plane_check(const struct pool_plane *p)
 {

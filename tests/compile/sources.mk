@@ -3,7 +3,7 @@ check_PROGRAMS += tests/compile/test_plan tests/compile/test_program tests/compi
 	tests/compile/test_compile tests/compile/test_plans tests/compile/test_fuse_gradient_sums \
 	tests/compile/test_dump tests/compile/test_simulate tests/compile/test_partition \
 	tests/compile/test_verify_ranks tests/compile/test_fold tests/compile/test_relu_mask \
-	tests/compile/test_pass_text tests/compile/test_kernel_plans
+	tests/compile/test_pass_text tests/compile/test_kernel_plans tests/compile/test_fuse_pooling
 EXTRA_DIST += tests/compile/mutate.sh
 
 tests_compile_test_plan_SOURCES = tests/compile/test_plan.c
@@ -58,6 +58,9 @@ tests_compile_test_fold_LDADD = $(GRAPH_LIBS) -lcmocka
 
 tests_compile_test_relu_mask_SOURCES = tests/compile/test_relu_mask.c $(NET)
 tests_compile_test_relu_mask_LDADD = $(GRAPH_LIBS) -lcmocka
+
+tests_compile_test_fuse_pooling_SOURCES = tests/compile/test_fuse_pooling.c $(NET)
+tests_compile_test_fuse_pooling_LDADD = $(GRAPH_LIBS) -lcmocka
 
 EXTRA_DIST += $(wildcard $(srcdir)/tests/dumps/*)
 

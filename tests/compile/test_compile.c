@@ -179,7 +179,7 @@ static void check_passes(const struct compile_options *options, const char *expe
 #define LOWERED \
     "fuse lower autocast fuse_activations saved differentiate running_statistics fuse_gradient_sums " \
     "relu_mask fuse_data_and_weight_gradients join_residual_gradients gradient_products add_gradients " \
-    "fuse_relu add_residual bias_gradients "
+    "fuse_pooling fuse_relu add_residual bias_gradients "
 
 static void test_passes(void **state)
 {
@@ -192,8 +192,8 @@ static void test_passes(void **state)
     check_passes(&options, "fuse lower autocast fuse_activations fold_concat_conv fold_conv_batchnorm "
                  "fold_maxpool saved differentiate running_statistics fuse_gradient_sums relu_mask "
                  "fuse_data_and_weight_gradients "
-                 "join_residual_gradients gradient_products add_gradients fuse_relu add_residual "
-                 "bias_gradients recompute fuse_recompute streams ");
+                 "join_residual_gradients gradient_products add_gradients fuse_pooling fuse_relu "
+                 "add_residual bias_gradients recompute fuse_recompute streams ");
     options.lower.fold_least = 0;
     options.budget.total = 0;
     options.fit = FIT_OFFLOAD;

@@ -59,6 +59,12 @@ static void copies_free(struct copies *copies)
     copies->count = 0;
 }
 
+static void copies_add_operand(struct copies *copies, const struct call *call, enum operand_role role)
+{
+    const struct tensor *tensor = call_operand(call, role);
+    if (tensor) copies_add(copies, tensor);
+}
+
 /* The tensors that the call writes, and those that it reads. An update does both to statistics, which count
  * as written. */
 static struct copies outputs_of(const struct call *call)
@@ -70,18 +76,14 @@ static struct copies outputs_of(const struct call *call)
     }
     if (call->phase == PHASE_FORWARD || call->phase == PHASE_RECOMPUTE) {
         copies_add(&copies, &call->y);
+        copies_add_operand(&copies, call, OPERAND_POOLED);
+        copies_add_operand(&copies, call, OPERAND_NUMBER);
         if (call->phase == PHASE_FORWARD) copies_add_all(&copies, call->saved, call->saved_count);
         return copies;
     }
     copies_add_all(&copies, call->d_x, call->x_count);
     copies_add_all(&copies, call->d_params, call->param_count);
     return copies;
-}
-
-static void copies_add_operand(struct copies *copies, const struct call *call, enum operand_role role)
-{
-    const struct tensor *tensor = call_operand(call, role);
-    if (tensor) copies_add(copies, tensor);
 }
 
 static struct copies inputs_of(const struct call *call)
@@ -110,6 +112,8 @@ static void poison_outputs(const struct call *call)
     if (call->phase == PHASE_UPDATE) return;
     if (call->phase == PHASE_FORWARD || call->phase == PHASE_RECOMPUTE) {
         op_case_poison(&call->y);
+        if (call_operand(call, OPERAND_POOLED)) op_case_poison(call_operand(call, OPERAND_POOLED));
+        if (call_operand(call, OPERAND_NUMBER)) op_case_poison(call_operand(call, OPERAND_NUMBER));
         if (call->phase == PHASE_FORWARD) poison_all(call->saved, call->saved_count);
         return;
     }
@@ -583,6 +587,78 @@ static void test_adds_flat(void **state)
     assert_same_bits(&found[0], &found[1]);
     copies_free(&found[0]);
     copies_free(&found[1]);
+}
+
+static void pool_whole(struct op_case *c) { op_case_pool(c, false); }
+
+static void run_and_drop(struct op_case *c, const struct op_code *code, enum phase phase)
+{
+    struct copies made = run_phase(c, code, NULL, phase);
+    copies_free(&made);
+}
+
+/* A max pooling of the case's y, which has run forward and, for the case's gradient, backward. */
+static struct op_case *pool_apart(const struct subject *s, const struct op_case *c, bool partial)
+{
+    const char *settings = partial ? "kernel=2 ceil_mode=yes" : "kernel=2";
+    struct subject pools = {.op = op_find("maxpool"), .dtype = s->dtype, .training = true,
+                            .device = c->device, .example = {settings, 1, {c->y.shape}}};
+    struct op_case *pool = open_case(&pools);
+    const struct op_code *code = c->device ? code_of(&pools) : pools.op->reference;
+    pool->device = c->device;
+    memcpy(pool->x[0].data, c->y.data, tensor_bytes(&c->y));
+    memcpy(pool->d_y.data, c->d_y_more.data, tensor_bytes(&c->d_y_more));
+    run_and_drop(pool, code, PHASE_FORWARD);
+    run_and_drop(pool, code, PHASE_BACKWARD);
+    return pool;
+}
+
+static void assert_pooled(const struct op_case *c, const struct op_case *pool)
+{
+    assert_memory_equal(c->pooled.data, pool->y.data, tensor_bytes(&pool->y));
+    assert_memory_equal(c->number.data, pool->saved[0].data, tensor_bytes(&pool->saved[0]));
+}
+
+/* Windows with a NaN, too, whose statistics are those without. */
+static void pool_together(const struct subject *s, const struct op_code *code, bool partial)
+{
+    struct op_case *c = open_case(s);
+    op_case_pool(c, partial);
+    c->device = code == s->op->reference ? NULL : s->device;
+    struct copies first = run_phase(c, code, NULL, PHASE_FORWARD);
+    struct copies again = run_phase(c, code, NULL, PHASE_RECOMPUTE);
+    for (int i = 0; i < again.count; i++)
+        assert_memory_equal(first.tensor[i].data, again.tensor[i].data, tensor_bytes(&again.tensor[i]));
+    struct op_case *pool = pool_apart(s, c, partial);
+    assert_pooled(c, pool);
+    struct copies pooled = run_phase(c, code, NULL, PHASE_BACKWARD);
+    struct tensor number = c->number, d_pooled = c->d_y_more;
+    c->number.data = NULL;
+    c->d_y_more = pool->d_x[0];
+    struct copies whole = run_phase(c, code, NULL, PHASE_BACKWARD);
+    assert_same_bits(&whole, &pooled);
+    c->number = number;
+    c->d_y_more = d_pooled;
+    for (int i = 0; i < 3; i++) tensor_set(&c->x[0], i * c->y.shape.c * c->y.shape.w / 2, NAN);
+    run_and_drop(c, code, PHASE_RECOMPUTE);
+    op_case_close(pool);
+    pool = pool_apart(s, c, partial);
+    assert_pooled(c, pool);
+    op_case_close(pool);
+    op_case_close(c);
+    copies_free(&first);
+    copies_free(&again);
+    copies_free(&pooled);
+    copies_free(&whole);
+}
+
+/* Forward that pools y, and backward with the gradient of that: as a max pooling apart, to the bit. Where the
+ * CPU's code does not, the reference. */
+static void test_pools(void **state)
+{
+    const struct subject *s = *state;
+    const struct op_code *code = supports(s, pool_whole, PHASE_FORWARD) ? code_of(s) : s->op->reference;
+    for (int partial = 0; partial < 2; partial++) pool_together(s, code, partial);
 }
 
 /* Backward whose d_x has one pixel of each image: those of a whole d_x, to the bit. */
@@ -1408,6 +1484,14 @@ static void list_precision(struct list *list, struct subject subject, const stru
 }
 
 static const char *const merged[] = {"fp32 merged", "bf16 merged", "fp16 merged"};
+/* y has a window of 2x2. */
+static bool can_pool(const struct subject *s)
+{
+    struct shape x = s->example.x[0];
+    return x.rank == 4 && x.h > 1 && x.w > 1 &&
+           code_supports(s, s->op->reference, pool_whole, PHASE_FORWARD);
+}
+
 static const char *const gives_sums[] = {"fp32 with sums", "bf16 with sums", "fp16 with sums"};
 
 static const char *const with_relu[] = {"fp32 with relu", "bf16 with relu", "fp16 with relu"};
@@ -1419,6 +1503,8 @@ static const char *const first_channels[] = {"fp32 adding channels", "bf16 addin
                                             "fp16 adding channels"};
 static const char *const adding_flat[] = {"fp32 adding a pixel", "bf16 adding a pixel",
                                           "fp16 adding a pixel"};
+static const char *const pooling[] = {"fp32 with its pooling", "bf16 with its pooling",
+                                      "fp16 with its pooling"};
 static const char *const flat[] = {"fp32 flat gradient", "bf16 flat gradient", "fp16 flat gradient"};
 static const char *const without_bias[] = {"fp32 without bias's gradient", "bf16 without bias's gradient",
                                            "fp16 without bias's gradient"};
@@ -1490,6 +1576,8 @@ static void list_merged(struct list *list, struct subject subject)
             list_add(list, test_adds_first_channels, subject, first_channels[i]);
         if (code_supports(&subject, subject.op->reference, add_pixel, PHASE_BACKWARD))
             list_add(list, test_adds_flat, subject, adding_flat[i]);
+        if (can_pool(&subject))
+            list_add(list, test_pools, subject, pooling[i]);
         if (subject.op->flat_gradient) list_add(list, test_flat_gradient, subject, flat[i]);
         if (can_spare_bias(&subject)) list_add(list, test_spares_bias, subject, without_bias[i]);
     }

@@ -339,6 +339,18 @@ void op_case_clip(struct op_case *c)
     c->clips = true;
 }
 
+void op_case_pool(struct op_case *c, bool partial)
+{
+    struct random random = random_open(c->random.seed, PURPOSE_TEST, 5, 0);
+    struct shape shape = c->y.shape;
+    shape.h = (shape.h + partial) / 2;
+    shape.w = (shape.w + partial) / 2;
+    c->pooled = tensor_new(c->y.dtype, shape);
+    c->number = tensor_new(U8, shape);
+    c->d_y_more = tensor_new(c->d_y.dtype, shape);
+    fill_normal(&c->d_y_more, drawn(c, &random), 0, 1);
+}
+
 static void tensors_free(struct tensor *tensors, int count)
 {
     for (int i = 0; i < count; i++) free(tensors[i].data);
@@ -360,6 +372,8 @@ void op_case_close(struct op_case *c)
     tensors_free(&c->x_products, 1);
     tensors_free(&c->y_products, 1);
     tensors_free(&c->mask, 1);
+    tensors_free(&c->pooled, 1);
+    tensors_free(&c->number, 1);
     tensors_free(c->params, c->param_count);
     tensors_free(c->d_params, c->param_count);
     tensors_free(c->saved, c->saved_count);
@@ -419,6 +433,13 @@ static void add_to_forward(const struct op_case *c, struct call *call)
     add_epilogue(call, EPILOGUE_MASK, OPERAND_MASK);
 }
 
+static void add_pooled(const struct op_case *c, struct call *call)
+{
+    put(call, OPERAND_POOLED, &c->pooled);
+    put(call, OPERAND_NUMBER, &c->number);
+    add_epilogue(call, EPILOGUE_POOL, OPERAND_POOLED);
+}
+
 /* Another gradient of x[0]; with a mask of that, both are masked and added up. */
 static void add_joined(const struct op_case *c, struct call *call)
 {
@@ -433,6 +454,7 @@ static void add_joined(const struct op_case *c, struct call *call)
 static void add_to_backward(const struct op_case *c, struct call *call)
 {
     put(call, OPERAND_D_Y_ADDEND, &c->d_y_more);
+    put(call, OPERAND_NUMBER, &c->number);
     put(call, OPERAND_Y_RECOMPUTED, &c->y_recomputed);
     put(call, OPERAND_X_PRODUCTS, &c->x_products);
     put(call, OPERAND_Y_PRODUCTS, &c->y_products);
@@ -477,6 +499,7 @@ struct call op_case_call(const struct op_case *c, enum phase phase, struct op_ca
     if (joins) add_joined(c, &call);
     else if (phase == PHASE_FORWARD) add_to_forward(c, &call);
     else if (reads & READS_Y) put(&call, OPERAND_MASK, &c->mask);
+    if (forward) add_pooled(c, &call);
     if (phase == PHASE_BACKWARD) add_to_backward(c, &call);
     return call;
 }

@@ -17,7 +17,7 @@ struct op_case {
     struct tensor params[OP_MAX_PARAMS], d_params[OP_MAX_PARAMS];
     struct tensor saved[OP_MAX_SAVED];
     struct tensor y_more, d_y_more, d_x_more;  /* Y_ADDEND, D_Y_ADDEND ... of calls; absent at first */
-    struct tensor y_recomputed, sums, y_sums, mask;       /* likewise */
+    struct tensor y_recomputed, sums, y_sums, mask, pooled, number;   /* likewise */
     enum operand_role sums_role;   /* of `sums` */
     struct tensor x_products, y_products;
     struct op_random random;
@@ -47,7 +47,8 @@ void op_case_close(struct op_case *c);
  * those that forward writes of y: poison. With a mask, backward does not look at y. backward_data has a
  * gradient to join, of all or every second pixel, a mask of x[0], and poison for sums; or backward has poison
  * for those of d_x[0], or a gradient with more channels than x, whose first it adds; or x[0] stands for relu6
- * of it, and becomes what a relu leaves, and backward has poison for those sums. */
+ * of it, and becomes what a relu leaves, and backward has poison for those sums. Or forward pools y,
+ * windows at odd edges, too, if `partial`, and backward's second gradient is that of the pooled. */
 void op_case_add_gradient(struct op_case *c);
 void op_case_add_flat(struct op_case *c, bool whole);
 void op_case_recompute(struct op_case *c);
@@ -64,6 +65,7 @@ void op_case_sum_gradient(struct op_case *c);
 void op_case_add_first_channels(struct op_case *c);
 void op_case_add_residual(struct op_case *c);
 void op_case_clip(struct op_case *c);
+void op_case_pool(struct op_case *c, bool partial);
 
 /* Sums by channel of a gradient where the tensor is not 0, and of the gradient times the tensor. */
 void op_case_sum_products(const struct tensor *gradient, const struct tensor *of, struct tensor *sums);

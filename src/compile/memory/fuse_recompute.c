@@ -51,7 +51,8 @@ static void fusing_close(struct fusing *m)
 
 bool fuse_recompute_may(const struct instruction *forward)
 {
-    return forward->op->backward_recomputes && operand_count(forward, OPERAND_X) == 1;
+    bool alone = operand_count(forward, OPERAND_X) == 1 && operand(forward, OPERAND_POOLED, 0) < 0;
+    return forward->op->backward_recomputes && alone;
 }
 
 static int backward_of(const struct program *program, int again)

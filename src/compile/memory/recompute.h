@@ -86,7 +86,7 @@ void recompute(struct program *program, const enum recompute_mode *modes);
 /* The pass after it, before streams: activations that an op's backward can recompute itself are left to it,
  * if live bytes stay within `limit`. */
 void fuse_recompute(struct program *program, int64_t limit);
-/* True if that is possible for the output of a forward instruction. */
+/* True if that is possible for the output of a forward instruction, which writes no other one. */
 bool fuse_recompute_may(const struct instruction *forward);
 
 /* The number of instructions that recompute an activation. */

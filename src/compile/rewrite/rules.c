@@ -190,6 +190,32 @@ static bool fold_pool(struct match *m)
     return take_result(m);
 }
 
+static bool halves(const struct pool *pool)
+{
+    return pool->kernel == 2 && (pool->stride == 0 || pool->stride == 2) && pool->pad == 0 &&
+           pool->dilation <= 1;
+}
+
+/* Somebody else reads y, too. */
+static bool pool_output(struct match *m)
+{
+    int number = operand(m->second, OPERAND_SAVED, 0);
+    if (!halves(m->second->settings) || number < 0 || m->uses[m->value].reads == 0) return false;
+    epilogue_add(m->first, EPILOGUE_POOL, OPERAND_POOLED, operand_y(m->second));
+    operand_set(m->first, OPERAND_NUMBER, 0, number);
+    m->removed = m->second;
+    return true;
+}
+
+static bool pool_gradient(struct match *m)
+{
+    if (!halves(m->first->settings)) return false;
+    operand_set(m->second, OPERAND_D_Y_ADDEND, 0, operand(m->first, OPERAND_D_Y, 0));
+    operand_set(m->second, OPERAND_NUMBER, 0, operand(m->first, OPERAND_SAVED, 0));
+    m->removed = m->first;
+    return true;
+}
+
 /* True if a summand is the same at all pixels of an image, and nobody else reads it. */
 static bool is_flat(const struct match *m, int value)
 {
@@ -453,6 +479,13 @@ static const struct rule rules[] = {
      {EPILOGUE_ADD, OPERAND_D_X_ADDEND, OPERAND_ROLES}, add_summand},
     {"add_gradients", "add_channels", {"concat", BACKWARD, D_X}, {NULL, BACKWARD, OPERAND_D_X_ADDEND},
      SINGLE_USE, NOTHING, add_channels},
+
+    /* A batch norm whose output is pooled and read as it is, too, writes both. Backward reads the smaller of
+     * the pooling's gradients. */
+    {"fuse_pooling", "pool_output", {"batchnorm", FORWARD, Y}, {"maxpool", FORWARD, X}, SHARED,
+     {EPILOGUE_POOL, OPERAND_POOLED, OPERAND_ROLES}, pool_output},
+    {"fuse_pooling", "pool_gradient", {"maxpool", BACKWARD, D_X}, {"batchnorm", BACKWARD, OPERAND_D_Y_ADDEND},
+     SINGLE_USE, {EPILOGUE_KINDS, OPERAND_ROLES, OPERAND_NUMBER}, pool_gradient},
 
     /* A product, or layer scale, adds the residual, which is there before, as it writes. */
     {"add_residual", "add_residual", {NULL, FORWARD, Y}, {"add", FORWARD, X}, SINGLE_USE | UNDIVIDED,
