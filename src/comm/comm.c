@@ -54,19 +54,6 @@ enum status comm_sum(struct comm *comm, double *numbers, int count)
     return status;
 }
 
-bool comm_may_hang(const struct comm *comm)
-{
-    return comm && comm->backend->alive && comm->exchange->abort;
-}
-
-enum status comm_alive(struct comm *comm)
-{
-    if (!comm_may_hang(comm)) return OK;
-    enum status status = comm->backend->alive(comm);
-    if (status != OK) comm->exchange->abort(comm);
-    return status;
-}
-
 void comm_report(struct comm *comm, const struct comm_progress *progress)
 {
     if (comm && comm->backend->report) comm->backend->report(comm, progress);

@@ -40,9 +40,6 @@ struct comm_backend {
     /* comm_report and comm_requested call these; NULL without our launcher. */
     void (*report)(struct comm *comm, const struct comm_progress *progress);
     void (*requested)(const struct comm *comm, struct comm_request *request);
-    /* Fails, with a message, if another rank has ended; does not wait. NULL: whoever started the ranks ends
-     * them together. */
-    enum status (*alive)(struct comm *comm);
     void (*close)(struct comm *comm);
 };
 
@@ -103,8 +100,6 @@ struct exchange_backend {
     /* Called around sends and receives that must be concurrent; NULL if not needed. */
     enum status (*group_begin)(struct comm *comm);
     enum status (*group_end)(struct comm *comm);
-    /* Ends the exchanges that are under way, after which there can be no others. NULL: they end without. */
-    void (*abort)(struct comm *comm);
 };
 
 struct comm {
@@ -131,11 +126,6 @@ enum status comm_minimum(struct comm *comm, int64_t *number);
 /* The numbers become the sums of all ranks', in their order. */
 enum status comm_sum(struct comm *comm, double *numbers, int count);
 void comm_close(struct comm *comm);
-
-/* True if exchanges of the step may wait for ever for a rank that has ended: whoever waits for a step asks
- * comm_alive again and again, which fails then, with a message, and aborts them. */
-bool comm_may_hang(const struct comm *comm);
-enum status comm_alive(struct comm *comm);
 
 /* Tells the launcher that this rank makes progress. */
 void comm_report(struct comm *comm, const struct comm_progress *progress);

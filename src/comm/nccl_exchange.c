@@ -35,8 +35,7 @@ int64_t nccl_stages_bytes(void)
 
 #define FUNCTIONS(X)                                                                                   \
     X(ncclGetUniqueId) X(ncclCommInitRankConfig) X(ncclGetErrorString) X(ncclGetLastError)             \
-    X(ncclAllReduce) X(ncclAllGather) X(ncclSend) X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd)        \
-    X(ncclCommAbort)
+    X(ncclAllReduce) X(ncclAllGather) X(ncclSend) X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd)
 
 struct functions {
     FUNCTIONS(LIBRARY_MEMBER)
@@ -121,14 +120,6 @@ static enum status nccl_all_to_all(struct comm *comm, const void *from, void *to
     return status == OK ? ended : status;
 }
 
-static void nccl_abort(struct comm *comm)
-{
-    struct nccl *nccl = comm->exchange_state;
-    if (nccl->comm) nccl->call.ncclCommAbort(nccl->comm);
-    if (nccl->back) nccl->call.ncclCommAbort(nccl->back);
-    nccl->comm = nccl->back = NULL;
-}
-
 static const struct exchange_backend nccl_backend = {
     .name = "NCCL",
     .all_to_all = nccl_all_to_all,
@@ -138,7 +129,6 @@ static const struct exchange_backend nccl_backend = {
     .receive = nccl_receive,
     .group_begin = nccl_group_begin,
     .group_end = nccl_group_end,
-    .abort = nccl_abort,
 };
 
 /* Turns off multicast: with it, bits depend on what else runs on the host, and registered buffers of graphs

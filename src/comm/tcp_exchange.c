@@ -13,7 +13,7 @@
 
 static const char *const call_names[] = {
     [TCP_BARRIER] = "barrier", [TCP_BROADCAST] = "broadcast", [TCP_ALL_GATHER] = "all_gather",
-    [TCP_ALL_TO_ALL] = "all_to_all", [TCP_MESSAGE] = "receive", [TCP_STEP] = "a step",
+    [TCP_ALL_TO_ALL] = "all_to_all", [TCP_MESSAGE] = "receive",
 };
 
 /* Something that a rank sends us. */
@@ -150,17 +150,6 @@ static enum status handle(struct tcp *tcp, const struct pollfd *polled, struct i
     return OK;
 }
 
-/* While others exchange what a step needs (NCCL), which does not notice it. */
-static enum status tcp_alive(struct comm *comm)
-{
-    struct tcp *tcp = (struct tcp *)comm;
-    for (int rank = 0; rank < comm->count; rank++) {
-        struct pollfd polled = {.fd = tcp->peers[rank].socket, .events = POLLRDHUP};
-        if (poll(&polled, 1, 0) > 0) return fail_lost(tcp, rank, TCP_STEP);
-    }
-    return OK;
-}
-
 static enum status fail_late(const struct tcp *tcp, const struct incoming *in, double seconds,
                              enum tcp_call call)
 {
@@ -293,7 +282,7 @@ static void tcp_close(struct comm *comm)
 
 static const struct comm_backend backend = {
     .name = "TCP", .barrier = tcp_barrier, .broadcast = tcp_broadcast, .all_gather = tcp_all_gather,
-    .alive = tcp_alive, .close = tcp_close,
+    .close = tcp_close,
 };
 
 static const struct exchange_backend exchange = {

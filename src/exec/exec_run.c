@@ -341,26 +341,11 @@ enum status exec_take_fingerprint(struct exec *exec)
     return exec->device->backend->events.record(exec->device, 0, EVENT_DONE + index);
 }
 
-#define LOOK_SECONDS 0.05    /* between two looks for ranks that have ended */
-
-static enum status wait_for(struct exec *exec, int event)
-{
-    const struct device_backend *backend = exec->device->backend;
-    struct comm *comm = exec->options.replicas ? exec->options.replicas : exec->options.stages;
-    double next = 0;
-    while (comm_may_hang(comm) && !backend->events.query(exec->device, event)) {
-        if (clock_seconds() < next) continue;
-        TRY(comm_alive(comm));
-        next = clock_seconds() + LOOK_SECONDS;
-    }
-    return backend->events.synchronize(exec->device, event);
-}
-
 enum status exec_collect(struct exec *exec)
 {
     assert(exec->collected < exec->started);
     int index = (int)(exec->collected % exec->depth);
-    TRY(wait_for(exec, EVENT_DONE + index));
+    TRY(exec->device->backend->events.synchronize(exec->device, EVENT_DONE + index));
     exec->collected++;
     exec->last = &exec->slots[index];
     int ranks = comm_count(exec->options.replicas);
