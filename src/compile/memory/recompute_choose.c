@@ -17,7 +17,8 @@
 
 /* Simulated annealing, from the choice that was found: */
 #define ANNEAL_TIMES 3
-#define ANNEAL_WORK 16000000     /* each time: 0.25 s */
+#define ANNEAL_WORK 16000000     /* each time: 0.25 s; */
+#define ANNEAL_ANY 1500000       /* once, where any choice that fits is looked for */
 #define ANNEAL_HOT 0.1           /* the first temperature in seconds, per second that the choice takes; */
 #define ANNEAL_COLD 0.0005       /* the last one */
 #define ANNEAL_EXCESS 100        /* the price of bytes above the limit, compared to what the choice takes for
@@ -432,8 +433,8 @@ static double excess_of_keeping(struct choosing *c)
 /* Cools down. */
 static void anneal_from(struct choosing *c, struct annealing *a, double hot)
 {
-    int64_t begin = c->replay.work;
-    for (double done = 0; done < 1; done = (double)(c->replay.work - begin) / ANNEAL_WORK) {
+    int64_t begin = c->replay.work, most = a->any ? ANNEAL_ANY : ANNEAL_WORK;
+    for (double done = 0; done < 1; done = (double)(c->replay.work - begin) / (double)most) {
         a->temperature = hot * pow(ANNEAL_COLD / ANNEAL_HOT, done);
         anneal_once(c, a);
         if (a->any && a->seconds < INFINITY) return;
@@ -468,7 +469,7 @@ bool recompute_choose(const struct program *program, const struct recompute_goal
     choosing_open(&c, program, goal);
     int *order = by_cost(&c);
     give_up_unread(&c);
-    bool fits = choose_on(&c) || (c.replay.work < c.work_most && choice_anneal(&c));
+    bool fits = choose_on(&c) || (!goal->light && c.replay.work < c.work_most && choice_anneal(&c));
     if (fits) {
         choice_prune(&c, order);
         if (!goal->any) choice_anneal(&c);
