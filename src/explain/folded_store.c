@@ -68,11 +68,11 @@ void folded_store_fold(struct store *store, const struct graph *whole, const int
         for (int p = node->param_first; p < node->param_first + node->param_count; p++) {
             const struct parameter *at = &folded->params[p];
             int held = place_of(&folding, at->name, norm);
-            int64_t filters = at->spec.shape.dim[0], each = shape_count(at->spec.shape) / filters;
             float *values = store_held(store, held);
             slots[p] = store->layout.params[held];
-            if (norm > 0)
-                batchnorm_fold_apply(&affine, filters, each, p > node->param_first, values, values);
+            if (norm <= 0) continue;          /* a batch norm's counter has no dimensions */
+            int64_t filters = at->spec.shape.dim[0], each = shape_count(at->spec.shape) / filters;
+            batchnorm_fold_apply(&affine, filters, each, p > node->param_first, values, values);
         }
         free(affine.scale);
         free(affine.shift);
