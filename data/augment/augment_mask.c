@@ -36,7 +36,7 @@ struct mask_places {
     int *rows, *columns, *near_rows, *near_columns;
 };
 
-/* Where pixel i lies of `target`, beyond which it may be reflected, that show `size` from `first` on. */
+/* The index of pixel i of `target`, beyond which it may be reflected, that show `size` from `first` on. */
 static int mask_index(int i, int first, int size, int target, bool reflect)
 {
     if (i >= 0 && i < target) return WITHIN;

@@ -91,7 +91,7 @@ static bool map_y(images *y, const struct conv_call *p, int pixels)
     return map_tensor(&y->of[0], p, conv_y(p->call), p->k, pixels);
 }
 
-/* Without a device, those of an H200. */
+/* The device's; those of an H200 if there is none. */
 static int multiprocessors_of(const struct conv_call *p)
 {
     return p->call->device ? cuda_facts(p->call->device)->multiprocessors : 132;

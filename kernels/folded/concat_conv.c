@@ -110,7 +110,7 @@ static const struct op_example examples[] = {
     {0},
 };
 
-/* At least 1e8 products (conv_cuda.cuh), with strips that are not full. */
+/* Shapes of at least 1e8 products (conv_cuda.cuh), with strips that are not full. */
 static const struct op_example large[] = {
     {"filters=64 kernel=3 pad=1 bias=no", 2, {SHAPE(1, 11, 128, 64), SHAPE(1, 11, 128, 64)}},
     {"filters=64 kernel=3 pad=1 bias=no", 2, {SHAPE(2, 7, 100, 64), SHAPE(2, 7, 100, 64)}},

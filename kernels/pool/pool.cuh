@@ -87,7 +87,7 @@ static struct grid_of_windows windows_of(const struct pool_plane *plane, int64_t
     return {plane_of(plane), (int)rows, (int)columns, divider_of(rows), divider_of(columns)};
 }
 
-/* Where a window, or cell, is. */
+/* A place of a window, or cell. */
 struct window {
     int n, row, column;
 };

@@ -75,7 +75,8 @@ struct pool_plane pool_sliding(const struct call *call);
 struct pool_plane pool_bins(const struct call *call);
 struct pool_plane pool_global(const struct call *call);
 struct pool_plane pool_relu(const struct call *call);     /* sliding, with a relu behind it */
-/* That of windows of 2x2, two apart; `pooled` tells whether those at odd edges, which lack inputs, count. */
+/* A plane of windows of 2x2, two apart; `pooled` tells whether those at odd edges, which lack inputs,
+ * count. */
 struct pool_plane pool_halves(struct shape x, struct shape pooled);
 
 /* The tensors that a maximum's backward reads. */

@@ -27,7 +27,7 @@ struct folding {
     const struct store *store;           /* of it */
 };
 
-/* Where the store has a parameter of the whole graph. */
+/* The place of a parameter of the whole graph in the store. */
 static float *find_param(const struct folding *folding, int param)
 {
     int held = graph_find_param(folding->store->graph, folding->whole->params[param].name);

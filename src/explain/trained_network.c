@@ -156,7 +156,8 @@ static enum status compare_networks(const struct session *session, const struct 
     return status;
 }
 
-/* With `filled` the memory is new, so that what the file may lack, but for initial values, is zeros. */
+/* Opens a store and loads the file. `filled`: its memory is new, so that what the file may lack, but for
+ * initial values, is zeros. */
 static enum status open_store(const struct trained *trained, struct device *device, enum dtype low,
                               bool filled, const char *path, struct store *store)
 {
