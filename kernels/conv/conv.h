@@ -61,6 +61,23 @@ struct conv_geometry {
 };
 struct conv_geometry conv_geometry(const struct conv_settings *settings, int64_t channels);
 
+/* Convolutions of fewer products are small (conv_cuda.cuh). */
+#define CONV_SMALL 1e8
+/* What conv_narrow.cu has kernels for: 3x3 that keeps the image's size, and strips of so many pixels that are
+ * mostly of an image `w` wide. */
+#define CONV_STRIP 128
+static inline bool conv_is_3x3(const struct conv_geometry *g)
+{
+    bool good = g->groups == 1;
+    for (int i = 0; i < 2; i++)
+        good = good && g->kernel[i] == 3 && g->stride[i] == 1 && g->pad[i] == 1 && g->dilation[i] == 1;
+    return good;
+}
+static inline bool conv_fills_strips(int64_t w)
+{
+    return 4 * w >= 3 * CONV_STRIP * ((w + CONV_STRIP - 1) / CONV_STRIP);
+}
+
 extern const struct op conv_op;
 extern const struct op_code conv_reference, conv_cpu;
 extern const struct algorithm *const conv_cpu_algorithms[];

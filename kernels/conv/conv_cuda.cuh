@@ -82,7 +82,7 @@ extern const struct algorithm conv_by_cudnn, conv_by_product, conv_by_rows, conv
  * rounded to 16 bits on the way, and sums are those of y as stored. */
 static inline bool conv_is_small(const struct conv_sizes *p)
 {
-    return conv_products(p) < 1e8;
+    return conv_products(p) < CONV_SMALL;
 }
 
 /* columns[n, out, kernel, c]: what each pixel of y reads of x, zeros outside the image; and, as p's d_x, the

@@ -11,7 +11,7 @@
 
 using namespace tiles;
 
-constexpr int across = 128, taps = 9;
+constexpr int across = CONV_STRIP, taps = 9;
 constexpr int line_pitch = (across + 8) * row_bytes; /* the swizzle repeats every 1024 bytes */
 constexpr int pixels_bytes = across * row_bytes;
 
@@ -647,32 +647,24 @@ template <class Work> static auto with_kernel(const struct conv_call *p, Work wo
     return p->dtype == F16 ? work(kernel_of<__half>(p)) : work(kernel_of<__nv_bfloat16>(p));
 }
 
-static bool is_3x3(const struct conv_call *p)
-{
-    bool good = p->groups == 1;
-    for (int i = 0; i < 2; i++)
-        good = good && p->kernel[i] == 3 && p->stride[i] == 1 && p->pad[i] == 1 && p->dilation[i] == 1;
-    return good;
-}
-
 /* Strips that are mostly pixels of the image, and tiles that are counted in 31 bits. */
-static bool fills_strips(const struct conv_call *p)
+static bool has_tiles(const struct conv_call *p)
 {
-    return 4 * p->out[1] >= 3 * across * div_up(p->out[1], across) &&
-           (double)p->n * p->out[0] * p->out[1] < 2e9 && !conv_is_small(p);
+    return conv_fills_strips(p->out[1]) && (double)p->n * p->out[0] * p->out[1] < 2e9 && !conv_is_small(p);
 }
 
 static bool narrow_supports(const struct call *call)
 {
     const struct conv_call p = conv_call_of(call);
+    const struct conv_geometry g = conv_geometry((const struct conv_settings *)call->settings, p.c);
     const struct cuda_facts *facts = cuda_facts(call->device);
     bool forward = p.phase == PHASE_FORWARD, weights = p.phase == PHASE_BACKWARD_PARAMS;
     int summed = p.phase == PHASE_BACKWARD_DATA ? p.k : p.c, most = facts->multiprocessors;
     bool sized = p.c % 64 == 0 && p.k % 64 == 0 && p.c / 64 * (p.k / 64) <= most &&
                  (weights || summed <= 64 * deep);
     bool known = !forward || (call->param_count == 1 && call->epilogue_count == conv_gives_moments(call));
-    return conv_is_usual(call) && is_3x3(&p) && dtype_bytes(p.dtype) == 2 && sized && known &&
-           fills_strips(&p) && facts->capability == 90 &&
+    return conv_is_usual(call) && conv_is_3x3(&g) && dtype_bytes(p.dtype) == 2 && sized && known &&
+           has_tiles(&p) && facts->capability == 90 &&
            with_kernel(&p, [](auto kernel) { return is_compiled(kernel); });
 }
 

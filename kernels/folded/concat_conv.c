@@ -48,12 +48,11 @@ bool concat_conv_cuda_supports(const struct call *call)
     const struct conv_settings *s = call->settings;
     const struct shape *x = &call->x[0].shape;
     struct conv_geometry g = conv_geometry(s, 2 * x->c);
-    bool narrow = x->c == 64 && call->x[1].shape.c == 64 && s->filters == 64 && g.groups == 1;
-    for (int i = 0; i < 2; i++)
-        narrow = narrow && g.kernel[i] == 3 && g.stride[i] == 1 && g.pad[i] == 1 && g.dilation[i] == 1;
-    bool strips = x->w >= 96 * ((x->w + 127) / 128), large = x->n * x->h * x->w * 9 * 128 * 64 >= 100000000;
+    bool narrow = x->c == 64 && call->x[1].shape.c == 64 && s->filters == 64 && conv_is_3x3(&g);
+    bool large = (double)(x->n * x->h * x->w * 9 * 128 * 64) >= CONV_SMALL;
     bool forward = call->phase == PHASE_FORWARD;
-    return narrow && strips && large && call->param_count == 1 && dtype_bytes(call->x[0].dtype) == 2 &&
+    return narrow && conv_fills_strips(x->w) && large && call->param_count == 1 &&
+           dtype_bytes(call->x[0].dtype) == 2 &&
            call_has_only(call, forward ? AS_BIT(OPERAND_Y_MOMENTS) : 0,
                          forward ? AS_BIT(EPILOGUE_MOMENTS) : 0);
 }
