@@ -1,5 +1,6 @@
 #include "explain/tiling.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -63,7 +64,7 @@ struct tiling {
     char *memory;                        /* device memory: windows, band and segments */
     bool lent;                           /* it is the exec's */
     float *band, *down, *across;         /* in it */
-    char *sent;                          /* in it: table, records and bytes of tiles */
+    char *sent;                          /* in it: table and records, once, and a batch's bytes */
     char *batches[BATCHES];              /* host memory: images, then labels */
     size_t batch_bytes, images_bytes;
     int64_t started, collected;
@@ -111,6 +112,29 @@ static enum status memory_open(struct tiling *tiling)
     return fail(NO_DEVICE, "the device does not have %s for the blending of tiles", text_bytes(bytes, words));
 }
 
+/* Uploads what batches of bytes share: the table, and records, since bytes need no more than to be converted.
+ * Synchronous. */
+static enum status sent_open(struct tiling *tiling)
+{
+    const struct tiles *tiles = &tiling->tiles;
+    struct device *device = tiling->device;
+    int h = tiles->h, w = tiles->w, c = tiling->options.session->data.channels;
+    struct image_record *records = memory_new((size_t)tiles->batch, sizeof *records);
+    for (int i = 0; i < tiles->batch; i++)
+        records[i] = (struct image_record){
+            .at = (int64_t)i * h * w * c, .stride = (int64_t)w * c, .source = SOURCE_SENT, .h = h, .w = w,
+            .from = {.h = h, .w = w}, .window = {.h = h, .w = w},
+        };
+    enum status status = device->backend->transfers.upload(device, 0, tiling->sent, tiling->table.bits,
+                                                           augment_table_bytes(c));
+    if (status == OK)
+        status = device->backend->transfers.upload(device, 0, tiling->sent + tiles->table, records,
+                                                   (size_t)tiles->batch * sizeof *records);
+    if (status == OK) status = device->backend->synchronize(device);
+    free(records);
+    return status;
+}
+
 static enum status band_open(struct tiling *tiling)
 {
     const struct tiles *tiles = &tiling->tiles;
@@ -127,9 +151,7 @@ static enum status band_open(struct tiling *tiling)
     enum status status = device->backend->transfers.upload(device, 0, tiling->down, windows, used);
     if (status == OK)
         status = device->backend->transfers.fill_zero(device, 0, tiling->band, bytes - used);
-    size_t table = augment_table_bytes(tiling->options.session->data.channels);
-    if (status == OK && tiles->bytes > 0)
-        status = device->backend->transfers.upload(device, 0, tiling->sent, tiling->table.bits, table);
+    if (status == OK && tiles->bytes > 0) status = sent_open(tiling);
     if (status == OK) status = device->backend->synchronize(device);
     free(windows);
     return status;
@@ -140,8 +162,7 @@ static enum status batches_open(struct tiling *tiling)
     const struct program *program = &tiling->options.step->compiled.program;
     bool pinned;
     tiling->images_bytes = (size_t)program->images_bytes;
-    if (tiling->images_bytes < (size_t)(tiling->tiles.records + tiling->tiles.bytes))
-        tiling->images_bytes = (size_t)(tiling->tiles.records + tiling->tiles.bytes);
+    assert(tiling->tiles.bytes <= program->images_bytes);
     tiling->batch_bytes = tiling->images_bytes + (size_t)program->targets_bytes;
     for (int i = 0; i < exec_depth(tiling->exec); i++) {
         tiling->batches[i] = device_host_allocate(tiling->device, tiling->batch_bytes, "tiles", &pinned);
@@ -315,17 +336,6 @@ static void cut_row(const struct tiling *tiling, const struct tiling_tile *tile,
     }
 }
 
-/* Bytes need no more than to be converted. */
-static void describe_bytes(const struct tiling *tiling, struct image_record *records)
-{
-    int h = tiling->tiles.h, w = tiling->tiles.w, c = tiling->options.session->data.channels;
-    for (int i = 0; i < tiling->tiles.batch; i++)
-        records[i] = (struct image_record){
-            .at = (int64_t)i * h * w * c, .stride = (int64_t)w * c, .source = SOURCE_SENT, .h = h, .w = w,
-            .from = {.h = h, .w = w}, .window = {.h = h, .w = w},
-        };
-}
-
 /* Queues what makes the network's input of a batch of bytes. The stream keeps batches apart. */
 static enum status make_numbers(void *context, const void *images, int stream, void *to)
 {
@@ -342,7 +352,7 @@ static enum status make_numbers(void *context, const void *images, int stream, v
         .count = tiles->batch, .h = tiles->h, .w = tiles->w, .c = tiling->options.session->data.channels,
         .out = to, .device = device, .stream = backend->stream(device, stream),
     };
-    TRY(backend->transfers.upload(device, stream, sent, images, (size_t)(tiles->records + tiles->bytes)));
+    TRY(backend->transfers.upload(device, stream, sent + tiles->records, images, (size_t)tiles->bytes));
     return code->preprocess(&job);
 }
 
@@ -354,12 +364,7 @@ static void cut_batch(struct tiling *tiling, char *batch)
     tiling->as_bytes = tiling->tiles.bytes > 0;
     for (int i = 0; i < tiling->queued; i++)
         if (tiling->queue[i].image->image.deep) tiling->as_bytes = false;
-    if (tiling->as_bytes) {
-        describe_bytes(tiling, (struct image_record *)batch);
-        batch += tiling->tiles.records;
-    } else {
-        row_bytes *= dtype_bytes(tiling->table.dtype);
-    }
+    if (!tiling->as_bytes) row_bytes *= dtype_bytes(tiling->table.dtype);
 #pragma omp parallel for schedule(static)
     for (int row = 0; row < rows; row++) {
         const struct tiling_tile *tile = &tiling->queue[row / h];
