@@ -14,6 +14,7 @@
 static const char *const call_names[] = {
     [TCP_BARRIER] = "barrier", [TCP_BROADCAST] = "broadcast", [TCP_ALL_GATHER] = "all_gather",
     [TCP_ALL_TO_ALL] = "all_to_all", [TCP_MESSAGE] = "receive",
+    [TCP_END] = "the end of the run",
 };
 
 /* Something that a rank sends us. */
@@ -96,7 +97,7 @@ static enum status check_frame(const struct tcp *tcp, int rank, const struct inc
 {
     const struct tcp_frame *frame = &in->frame;
     if (frame->magic == TCP_MAGIC && frame->call == call && frame->bytes == in->bytes) return OK;
-    bool known = frame->magic == TCP_MAGIC && frame->call <= TCP_MESSAGE;
+    bool known = frame->magic == TCP_MAGIC && frame->call <= TCP_END;
     return fail(FAILED, "rank %d is in %s of %llu bytes while rank %d is in %s of %zu bytes", rank,
                 known ? call_names[frame->call] : "nothing known", (unsigned long long)frame->bytes,
                 tcp->comm.rank, call_names[call], in->bytes);
@@ -124,20 +125,27 @@ static enum status take(struct tcp *tcp, int rank, struct incoming *in, enum tcp
     return OK;
 }
 
-static int polled_of(const struct tcp *tcp, const struct incoming *in, struct pollfd *polled)
+/* Ranks that have met all others for the last time close their connections. */
+static bool may_end(const struct incoming *in, enum tcp_call call)
+{
+    return call == TCP_END && in->done;
+}
+
+static int polled_of(const struct tcp *tcp, const struct incoming *in, struct pollfd *polled,
+                     enum tcp_call call)
 {
     int wanted = 0;
     for (int rank = 0; rank < tcp->comm.count; rank++) {
         const struct tcp_peer *peer = &tcp->peers[rank];
         bool waits = in[rank].wanted && !in[rank].done, sends = peer->out_count > 0;
         short events = (short)(POLLRDHUP | (waits ? POLLIN : 0) | (sends ? POLLOUT : 0));
-        polled[rank] = (struct pollfd){.fd = peer->socket, .events = events};
+        int socket = may_end(&in[rank], call) && !sends ? -1 : peer->socket;
+        polled[rank] = (struct pollfd){.fd = socket, .events = events};
         wanted += waits;
     }
     return wanted;
 }
 
-/* Nobody closes a connection before all have met for the last time, unless it fails. */
 static enum status handle(struct tcp *tcp, const struct pollfd *polled, struct incoming *in,
                           enum tcp_call call)
 {
@@ -145,7 +153,8 @@ static enum status handle(struct tcp *tcp, const struct pollfd *polled, struct i
         short found = polled[rank].revents;
         if (found & POLLOUT && !flush(&tcp->peers[rank])) return fail_lost(tcp, rank, call);
         if (in[rank].wanted && !in[rank].done && found) TRY(take(tcp, rank, &in[rank], call));
-        else if (found & (POLLRDHUP | POLLHUP | POLLERR)) return fail_lost(tcp, rank, call);
+        else if (found & (POLLRDHUP | POLLHUP | POLLERR) && !may_end(&in[rank], call))
+            return fail_lost(tcp, rank, call);
     }
     return OK;
 }
@@ -163,7 +172,7 @@ static enum status receive_all(struct tcp *tcp, struct incoming *in, struct poll
                                enum tcp_call call)
 {
     double began = clock_seconds();
-    while (polled_of(tcp, in, polled) > 0) {
+    while (polled_of(tcp, in, polled, call) > 0) {
         double seconds = clock_seconds() - began;
         if (seconds > tcp->timeout) return fail_late(tcp, in, seconds, call);
         poll(polled, (nfds_t)tcp->comm.count, 200);
@@ -261,7 +270,7 @@ static void tcp_close(struct comm *comm)
 {
     struct tcp *tcp = tcp_of(comm);
     const struct tcp_frame last = {TCP_MAGIC, 0, tcp->lost < 0 ? comm->rank : tcp->lost, TCP_BARRIER};
-    bool failed = comm->failed || tcp_barrier(comm) != OK;
+    bool failed = comm->failed || tcp_all(comm, NULL, 0, NULL, 0, TCP_END) != OK;
     double deadline = clock_seconds() + LAST_SECONDS;
     for (int rank = 0; rank < comm->count; rank++) {
         struct tcp_peer *peer = &tcp->peers[rank];

@@ -17,7 +17,7 @@ struct tcp_frame {
     uint32_t call;               /* enum tcp_call */
 };
 
-enum tcp_call { TCP_BARRIER, TCP_BROADCAST, TCP_ALL_GATHER, TCP_ALL_TO_ALL, TCP_MESSAGE };
+enum tcp_call { TCP_BARRIER, TCP_BROADCAST, TCP_ALL_GATHER, TCP_ALL_TO_ALL, TCP_MESSAGE, TCP_END };
 
 /* Another rank. */
 struct tcp_peer {
