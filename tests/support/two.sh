@@ -1,8 +1,10 @@
 # two.sh: for tests of runs on two GPUs, in place of tap.sh and tiny.sh; skips all of them on machines with
-# fewer. With AMPTRAIN_DEVICE=cpu they run on CPU ranks. Makes run.ini repeatable, on $device.
-device=${AMPTRAIN_DEVICE:-cuda}
-if [ "$device" != cpu ] && [ "$("$AMPTRAIN" devices | grep -c '^cuda.*capability')" -lt 2 ]; then
-    echo "1..0 # SKIP there are not two GPUs"
+# fewer than $least (2). With AMPTRAIN_DEVICE=cpu they run on CPU ranks. Makes run.ini repeatable, on $device,
+# of which there are $gpus.
+device=${AMPTRAIN_DEVICE:-cuda} least=${least:-2} gpus=2
+[ "$device" = cpu ] || gpus=$("$AMPTRAIN" devices | grep -c '^cuda.*capability')
+if [ "$gpus" -lt "$least" ]; then
+    echo "1..0 # SKIP there are $gpus GPUs, not $least"
     exit 0
 fi
 . "$top_srcdir/tests/support/tap.sh"
