@@ -54,6 +54,16 @@ enum status comm_sum(struct comm *comm, double *numbers, int count)
     return status;
 }
 
+enum status comm_watch(struct comm *comm, void (*lost)(void *context), void *context)
+{
+    return comm && comm->backend->watch ? comm->backend->watch(comm, lost, context) : OK;
+}
+
+enum status comm_alive(struct comm *comm)
+{
+    return comm && comm->backend->alive ? comm->backend->alive(comm) : OK;
+}
+
 void comm_report(struct comm *comm, const struct comm_progress *progress)
 {
     if (comm && comm->backend->report) comm->backend->report(comm, progress);

@@ -40,6 +40,9 @@ struct comm_backend {
     /* comm_report and comm_requested call these; NULL without our launcher. */
     void (*report)(struct comm *comm, const struct comm_progress *progress);
     void (*requested)(const struct comm *comm, struct comm_request *request);
+    /* comm_watch and comm_alive call these; NULL: whoever started the ranks ends all of them together. */
+    enum status (*watch)(struct comm *comm, void (*lost)(void *context), void *context);
+    enum status (*alive)(struct comm *comm);
     void (*close)(struct comm *comm);
 };
 
@@ -126,6 +129,12 @@ enum status comm_minimum(struct comm *comm, int64_t *number);
 /* The numbers become the sums of all ranks', in their order. */
 enum status comm_sum(struct comm *comm, double *numbers, int count);
 void comm_close(struct comm *comm);
+
+/* Calls `lost` as soon as another rank has ended, from a thread of its own, until comm_close: exchanges of a
+ * step that would wait for that rank for ever can be aborted. */
+enum status comm_watch(struct comm *comm, void (*lost)(void *context), void *context);
+/* Fails, with a message, if it has been called: what was exchanged since is not to be used. */
+enum status comm_alive(struct comm *comm);
 
 /* Tells the launcher that this rank makes progress. */
 void comm_report(struct comm *comm, const struct comm_progress *progress);

@@ -61,7 +61,16 @@ static enum status group_broadcast(struct comm *comm, int root, void *data, size
     return status;
 }
 
-static const struct comm_backend group_backend = {.name = "group", .broadcast = group_broadcast};
+static enum status group_watch(struct comm *comm, void (*lost)(void *context), void *context)
+{
+    return comm_watch(((struct group *)comm)->of, lost, context);
+}
+
+static enum status group_alive(struct comm *comm) { return comm_alive(((struct group *)comm)->of); }
+
+static const struct comm_backend group_backend = {
+    .name = "group", .broadcast = group_broadcast, .watch = group_watch, .alive = group_alive,
+};
 
 static const struct exchange_backend group_exchange = {
     .name = "messages",

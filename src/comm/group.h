@@ -9,6 +9,7 @@ struct group_ranks {
 };
 
 /* Its exchanges are messages of the comm, which must outlive it. Of a comm's other functions it only has
- * broadcast, which all ranks of the comm call at the same time, each in its group. NULL gives NULL. */
+ * watch and alive, of all its ranks, and broadcast, which all of them call at the same time, each in its
+ * group. NULL gives NULL. */
 struct comm *group_open(struct comm *comm, const struct group_ranks *ranks);
 void group_close(struct comm *group);        /* accepts NULL */

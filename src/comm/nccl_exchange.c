@@ -1,5 +1,6 @@
 #include "comm/nccl_exchange.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/library.h"
@@ -35,7 +36,8 @@ int64_t nccl_stages_bytes(void)
 
 #define FUNCTIONS(X)                                                                                   \
     X(ncclGetUniqueId) X(ncclCommInitRankConfig) X(ncclGetErrorString) X(ncclGetLastError)             \
-    X(ncclAllReduce) X(ncclAllGather) X(ncclSend) X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd)
+    X(ncclAllReduce) X(ncclAllGather) X(ncclSend) X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd)        \
+    X(ncclCommAbort)
 
 struct functions {
     FUNCTIONS(LIBRARY_MEMBER)
@@ -46,9 +48,12 @@ struct nccl {
     ncclComm_t comm;
     ncclComm_t back;         /* of messages to lower ranks; NULL: the same */
     struct functions call;
+    pthread_mutex_t lock;    /* of `aborted`; held while an exchange, or a group of them, is queued */
+    bool grouped;
+    bool aborted;            /* the communicators are not to be used any more */
 };
 
-static const struct nccl *nccl_of(const struct comm *comm)
+static struct nccl *nccl_of(const struct comm *comm)
 {
     return comm->exchange_state;
 }
@@ -61,10 +66,29 @@ static enum status nccl_status(const struct nccl *nccl, ncclResult_t result, con
                 more && *more ? ": " : "", more ? more : "");
 }
 
+/* Between begin and finish the communicators are not aborted. */
+static enum status nccl_begin(struct comm *comm)
+{
+    struct nccl *nccl = nccl_of(comm);
+    if (nccl->grouped) return OK;
+    pthread_mutex_lock(&nccl->lock);
+    if (!nccl->aborted) return OK;
+    pthread_mutex_unlock(&nccl->lock);
+    return comm_alive(comm);
+}
+
+static enum status nccl_finish(struct comm *comm, ncclResult_t result, const char *trying)
+{
+    struct nccl *nccl = nccl_of(comm);
+    if (!nccl->grouped) pthread_mutex_unlock(&nccl->lock);
+    return nccl_status(nccl, result, trying);
+}
+
 static enum status nccl_all_gather(struct comm *comm, const void *from, void *to, size_t bytes, void *stream)
 {
     const struct nccl *nccl = nccl_of(comm);
-    return nccl_status(nccl, nccl->call.ncclAllGather(from, to, bytes, ncclInt8, nccl->comm, stream),
+    TRY(nccl_begin(comm));
+    return nccl_finish(comm, nccl->call.ncclAllGather(from, to, bytes, ncclInt8, nccl->comm, stream),
                        "an all-gather");
 }
 
@@ -72,7 +96,8 @@ static enum status nccl_all_reduce(struct comm *comm, const struct comm_numbers 
 {
     static const ncclDataType_t types[] = {[F32] = ncclFloat32, [F16] = ncclFloat16, [BF16] = ncclBfloat16};
     const struct nccl *nccl = nccl_of(comm);
-    return nccl_status(nccl, nccl->call.ncclAllReduce(from->data, to, from->count, types[from->dtype],
+    TRY(nccl_begin(comm));
+    return nccl_finish(comm, nccl->call.ncclAllReduce(from->data, to, from->count, types[from->dtype],
                                                       ncclSum, nccl->comm, stream), "an all-reduce");
 }
 
@@ -85,25 +110,34 @@ static ncclComm_t comm_to(const struct nccl *nccl, int from, int to)
 static enum status nccl_send(struct comm *comm, int peer, const void *from, size_t bytes, void *stream)
 {
     const struct nccl *nccl = nccl_of(comm);
-    return nccl_status(nccl, nccl->call.ncclSend(from, bytes, ncclInt8, peer, comm_to(nccl, comm->rank, peer),
+    TRY(nccl_begin(comm));
+    return nccl_finish(comm, nccl->call.ncclSend(from, bytes, ncclInt8, peer, comm_to(nccl, comm->rank, peer),
                                                  stream), "a send");
 }
 
 static enum status nccl_receive(struct comm *comm, int peer, void *to, size_t bytes, void *stream)
 {
     const struct nccl *nccl = nccl_of(comm);
-    return nccl_status(nccl, nccl->call.ncclRecv(to, bytes, ncclInt8, peer, comm_to(nccl, peer, comm->rank),
+    TRY(nccl_begin(comm));
+    return nccl_finish(comm, nccl->call.ncclRecv(to, bytes, ncclInt8, peer, comm_to(nccl, peer, comm->rank),
                                                  stream), "a receive");
 }
 
 static enum status nccl_group_begin(struct comm *comm)
 {
-    return nccl_status(nccl_of(comm), nccl_of(comm)->call.ncclGroupStart(), "a group of exchanges");
+    struct nccl *nccl = nccl_of(comm);
+    TRY(nccl_begin(comm));
+    ncclResult_t result = nccl->call.ncclGroupStart();
+    nccl->grouped = result == ncclSuccess;
+    return nccl->grouped ? OK : nccl_finish(comm, result, "a group of exchanges");
 }
 
 static enum status nccl_group_end(struct comm *comm)
 {
-    return nccl_status(nccl_of(comm), nccl_of(comm)->call.ncclGroupEnd(), "a group of exchanges");
+    struct nccl *nccl = nccl_of(comm);
+    ncclResult_t result = nccl->call.ncclGroupEnd();
+    nccl->grouped = false;
+    return nccl_finish(comm, result, "a group of exchanges");
 }
 
 static enum status nccl_all_to_all(struct comm *comm, const void *from, void *to, size_t bytes, void *stream)
@@ -162,6 +196,21 @@ static enum status join(struct comm *comm, const struct nccl *nccl, int blocks, 
                        "joining the other ranks");
 }
 
+/* A communicator's abort ends its kernels at once, but does not return before graphs that contain them are
+ * destroyed; whoever waits for these does that when both communicators' kernels have ended: each has a watch
+ * of its own. */
+static void nccl_lost(void *context, ncclComm_t lost)
+{
+    struct nccl *nccl = context;
+    pthread_mutex_lock(&nccl->lock);
+    nccl->aborted = true;
+    pthread_mutex_unlock(&nccl->lock);
+    nccl->call.ncclCommAbort(lost);
+}
+
+static void nccl_comm_lost(void *context) { nccl_lost(context, ((struct nccl *)context)->comm); }
+static void nccl_back_lost(void *context) { nccl_lost(context, ((struct nccl *)context)->back); }
+
 enum status nccl_exchange_open(struct comm *comm, struct nccl_use use)
 {
     struct reason reason;
@@ -170,7 +219,7 @@ enum status nccl_exchange_open(struct comm *comm, struct nccl_use use)
     if (!library_open("libnccl.so.2", names, &functions, &reason))
         return fail(NO_DEVICE, "several GPUs need NCCL: %s", reason.text);
     struct nccl *nccl = memory_new(1, sizeof *nccl);
-    nccl->call = functions;
+    *nccl = (struct nccl){.call = functions, .lock = PTHREAD_MUTEX_INITIALIZER};
     int blocks = use.both_ways ? BLOCKS_OF_STAGES : BLOCKS_MAX;
     enum status status = join(comm, nccl, blocks, &nccl->comm);
     if (status == OK && use.both_ways) status = join(comm, nccl, blocks, &nccl->back);
@@ -180,7 +229,9 @@ enum status nccl_exchange_open(struct comm *comm, struct nccl_use use)
     }
     comm->exchange = &nccl_backend;
     comm->exchange_state = nccl;
-    return OK;
+    status = comm_watch(comm, nccl_comm_lost, nccl);
+    if (status == OK && nccl->back) status = comm_watch(comm, nccl_back_lost, nccl);
+    return status;
 }
 
 #else

@@ -26,4 +26,5 @@ libcomm_a_SOURCES = \
 	src/comm/tcp_exchange.c \
 	src/comm/tcp_parts.h \
 	src/comm/tcp_ranks.c \
-	src/comm/tcp_ranks.h
+	src/comm/tcp_ranks.h \
+	src/comm/tcp_watch.c

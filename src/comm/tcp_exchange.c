@@ -14,7 +14,7 @@
 static const char *const call_names[] = {
     [TCP_BARRIER] = "barrier", [TCP_BROADCAST] = "broadcast", [TCP_ALL_GATHER] = "all_gather",
     [TCP_ALL_TO_ALL] = "all_to_all", [TCP_MESSAGE] = "receive",
-    [TCP_END] = "the end of the run",
+    [TCP_END] = "the end of the run", [TCP_STEP] = "a step",
 };
 
 /* Something that a rank sends us. */
@@ -249,6 +249,20 @@ static enum status exchange_receive(struct comm *comm, int peer, void *to, size_
     return receive(tcp_of(comm), peer, to, 0, bytes, TCP_MESSAGE);
 }
 
+static enum status tcp_watch(struct comm *comm, void (*lost)(void *context), void *context)
+{
+    return tcp_watch_begin(tcp_of(comm), lost, context);
+}
+
+/* A failure that others were told of has been said. */
+static enum status tcp_alive(struct comm *comm)
+{
+    struct tcp *tcp = tcp_of(comm);
+    int gone = atomic_load(&tcp->gone);
+    if (gone < 0) return OK;
+    return tcp->lost < 0 ? fail_lost(tcp, gone, TCP_STEP) : FAILED;
+}
+
 #define LAST_SECONDS 1
 
 /* Sends the rest of the queue. */
@@ -269,6 +283,7 @@ static void drain(const struct tcp_peer *peer, double deadline)
 static void tcp_close(struct comm *comm)
 {
     struct tcp *tcp = tcp_of(comm);
+    bool unwatched = tcp_watch_end(tcp);
     const struct tcp_frame last = {TCP_MAGIC, 0, tcp->lost < 0 ? comm->rank : tcp->lost, TCP_BARRIER};
     bool failed = comm->failed || tcp_all(comm, NULL, 0, NULL, 0, TCP_END) != OK;
     double deadline = clock_seconds() + LAST_SECONDS;
@@ -285,13 +300,14 @@ static void tcp_close(struct comm *comm)
         close(peer->socket);
         free(peer->out);
     }
+    if (!unwatched) return;
     free(tcp->peers);
     free(tcp);
 }
 
 static const struct comm_backend backend = {
     .name = "TCP", .barrier = tcp_barrier, .broadcast = tcp_broadcast, .all_gather = tcp_all_gather,
-    .close = tcp_close,
+    .watch = tcp_watch, .alive = tcp_alive, .close = tcp_close,
 };
 
 static const struct exchange_backend exchange = {
@@ -304,7 +320,8 @@ struct tcp *tcp_exchange_make(int rank, int count, double timeout)
     struct tcp *tcp = memory_new(1, sizeof *tcp);
     *tcp = (struct tcp){
         .comm = {.backend = &backend, .exchange = &exchange, .rank = rank, .count = count},
-        .timeout = timeout, .lost = -1, .peers = memory_new((size_t)count, sizeof *tcp->peers),
+        .timeout = timeout, .lost = -1, .unwatched = -1, .gone = -1,
+        .peers = memory_new((size_t)count, sizeof *tcp->peers),
     };
     for (int i = 0; i < count; i++) tcp->peers[i].socket = -1;
     return tcp;

@@ -2,6 +2,7 @@
  * tcp_exchange.c. */
 #pragma once
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "comm/comm.h"
@@ -17,7 +18,7 @@ struct tcp_frame {
     uint32_t call;               /* enum tcp_call */
 };
 
-enum tcp_call { TCP_BARRIER, TCP_BROADCAST, TCP_ALL_GATHER, TCP_ALL_TO_ALL, TCP_MESSAGE, TCP_END };
+enum tcp_call { TCP_BARRIER, TCP_BROADCAST, TCP_ALL_GATHER, TCP_ALL_TO_ALL, TCP_MESSAGE, TCP_END, TCP_STEP };
 
 /* Another rank. */
 struct tcp_peer {
@@ -32,7 +33,15 @@ struct tcp {
     double timeout;
     int lost;                    /* the rank that was found to have failed; -1: none */
     struct tcp_peer *peers;      /* [comm.count] */
+    struct tcp_watch *watches;
+    int unwatched;               /* readable when they are to end; -1: there is none */
+    atomic_int gone;             /* the rank whose end they have noticed; -1: none */
 };
 
 /* Without connections, which the caller makes. `host` of each peer is empty. */
 struct tcp *tcp_exchange_make(int rank, int count, double timeout);
+
+/* tcp_watch.c: comm_backend.watch, and its end, before this rank or another one closes connections. False:
+ * a call of `lost` does not return, and may still use *tcp. */
+enum status tcp_watch_begin(struct tcp *tcp, void (*lost)(void *context), void *context);
+bool tcp_watch_end(struct tcp *tcp);

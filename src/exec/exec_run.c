@@ -346,6 +346,8 @@ enum status exec_collect(struct exec *exec)
     assert(exec->collected < exec->started);
     int index = (int)(exec->collected % exec->depth);
     TRY(exec->device->backend->events.synchronize(exec->device, EVENT_DONE + index));
+    TRY(comm_alive(exec->options.replicas));
+    TRY(comm_alive(exec->options.stages));
     exec->collected++;
     exec->last = &exec->slots[index];
     int ranks = comm_count(exec->options.replicas);
