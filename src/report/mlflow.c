@@ -3,16 +3,20 @@
  * Strings in YAML are written as JSON's, which is a part of it. */
 #include "report/mlflow.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/atomic_file.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "report/run_export.h"
 
 #define EXPERIMENT "109709112116114971"    /* "amptrain"; MLflow's own have random ones of 18 digits */
+
+#define META_FILE "meta.yaml"             /* that makes a folder an experiment or a run */
 
 /* MLflow's RunStatus. */
 enum { RUNNING = 1, FINISHED = 3, BROKEN = 4, KILLED = 5 };
@@ -66,15 +70,17 @@ static enum status put(const struct directory *in, const char *name, const char 
     FILE *file = directory_stream(in, name, "w", &reason);
     if (!file) return directory_refuse(in, name, reason.text);
     bool good = fwrite(data, 1, bytes, file) == bytes;
-    good = fclose(file) == 0 && good;
-    return good ? OK : directory_refuse(in, name, "an error of writing");
+    int error = errno;
+    if (fclose(file) != 0 && good) good = false, error = errno;
+    return good ? OK : directory_refuse(in, name, strerror(error));
 }
 
-/* Makes STORE/EXPERIMENT[/RUN[/KIND]] and opens it. */
+/* Makes STORE/EXPERIMENT[/RUN[/KIND]], without those that are empty, and opens it. */
 static enum status open_below(const char *store, const char *run, const char *kind, struct directory *opened)
 {
     struct reason reason;
-    char *path = text_format("%s/%s/%s/%s", store, EXPERIMENT, run, kind);
+    char *path = text_format("%s/" EXPERIMENT "%s%s%s%s", store, *run ? "/" : "", run, *kind ? "/" : "",
+                             kind);
     enum status status = directory_make(path, 0777, &reason)
         ? directory_open(path, opened) : fail(FAILED, "%s: cannot be created: %s", path, reason.text);
     free(path);
@@ -135,7 +141,7 @@ static enum status put_meta(const struct run_export *run, const struct directory
     text_add(&meta, "\nrun_uuid: '%s'\nsource_name: amptrain\nsource_type: 4\nsource_version: ''\n"
              "start_time: %.0f\nstatus: %d\ntags: []\nuser_id: ''\n",
              run->id, floor(run->begun * 1000), statuses[run->end]);
-    enum status status = put(to, "meta.yaml", meta.data, meta.length);
+    enum status status = atomic_file_write(to, META_FILE, meta.data, meta.length);
     text_free(&meta);
     return status;
 }
@@ -151,14 +157,16 @@ static enum status put_experiment(const struct run_export *run, const char *stor
     text_add(&meta, "\ncreation_time: %.0f\nexperiment_id: '" EXPERIMENT "'\nlast_update_time: %.0f\n"
              "lifecycle_stage: active\nname: amptrain\n", floor(run->begun * 1000),
              floor((run->begun + run->last) * 1000));
-    enum status status = directory_has(&to, "meta.yaml") ? OK : put(&to, "meta.yaml", meta.data, meta.length);
+    enum status status = OK;
+    if (!directory_has(&to, META_FILE))
+        status = atomic_file_write(&to, META_FILE, meta.data, meta.length);
     free(place);
     text_free(&meta);
     directory_close(&to);
     return status;
 }
 
-/* All files of the run, of which meta.yaml, which makes it one for MLflow, is the last. */
+/* All files of the run, of which META_FILE is the last. */
 static enum status put_run(const struct mlflow *store, const char *path)
 {
     enum { TAGS, METRICS, PARAMETERS, ARTIFACTS, META, KINDS };

@@ -324,6 +324,12 @@ hostile() {
 }
 ok "... and a record's key is no path" hostile
 ok "... without records it fails" says 3 "has no run" "$AMPTRAIN" report store --mlflow other
+cut() { # a disk that is full leaves nothing that is taken for an experiment later
+    (ulimit -f 0; "$AMPTRAIN" report run --mlflow cut 2>&1; echo "status $?") | tr '\n' ' ' |
+        grep -E "109709112116114971/meta.yaml: .*File too large status 1" || return 1
+    [ -z "$(find cut -type f)" ] && "$AMPTRAIN" report run --mlflow cut && grep 'name: amptrain' cut/*/meta.yaml
+}
+ok "... and where nothing can be written" cut
 
 # W&B's log: a reader of its own checks every piece and sum, and what the records say.
 cat >read.py <<'END'
