@@ -11,7 +11,7 @@ struct tiles {
     int strip;                   /* the most columns of an image that are blended at once */
     int64_t pixels, rows;        /* of the result: the most that come back from the device at once */
     bool probabilities;          /* come back, too */
-    int64_t records, bytes;      /* of a batch that a GPU gets as bytes, behind what describes them; 0: none */
+    int64_t records, bytes;      /* of a batch that a GPU gets as bytes, behind its tables; 0: none */
     int64_t table;               /* bytes: what the numbers of bytes are */
 };
 
