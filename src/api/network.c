@@ -1,5 +1,6 @@
 #include "api/network.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -97,9 +98,11 @@ static enum status load(struct network *network)
 
 static enum status open_from(struct network *network, const struct settings_sources *given)
 {
+    char batch[16];
+    snprintf(batch, sizeof batch, "%d", network->batch);
     TRY(trained_network_settings(network->path, given, &network->settings));
     network->described = true;
-    settings_derive_number(&network->settings, "train", "batch", network->batch);
+    TRY(settings_take(&network->settings, "train", "batch", batch, "batch"));
     settings_derive(&network->settings, "train", "accumulate", "1");
     TRY(load(network));
     network->opened = true;
