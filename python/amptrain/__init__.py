@@ -9,11 +9,13 @@ A thin layer above libamptrain, see amptrain(3). Training is the program's, whic
 `amptrain -c FILE.ini`.
 """
 import array
+import contextlib
 import ctypes
 import glob
 import os
 import sys
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple, Union
+import threading
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from . import _library
 from ._library import AmptrainError, BadData, BadWeights, NoDevice, UsageError
@@ -45,12 +47,16 @@ def load(weights: Union[str, "os.PathLike[str]"], device: str = "auto", memory_l
 
 
 class Network:
-    """A trained network. Any thread may call it; calls wait for each other."""
+    """A trained network. Any thread may call it; calls wait for each other, and close() for all of them. Only the
+    process that loaded it may."""
 
     def __init__(self, weights: Union[str, "os.PathLike[str]"], device: str, memory_limit: Optional[int],
                  batch: int, threads: int, workers: int, settings: Mapping[str, Any],
                  cache: Optional[str]) -> None:
         self._handle = ctypes.c_void_p()
+        self._process = os.getpid()
+        self._calls = 0
+        self._called = threading.Condition()
         if device != "cpu":
             _load_gpu_libraries()
         if cache == "auto":
@@ -58,11 +64,12 @@ class Network:
             cache = os.path.join(home, "amptrain") if os.path.isabs(home) else None
         words = [f"{key}={value}".encode() for key, value in settings.items()]
         options = _library.Options(
-            size=ctypes.sizeof(_library.Options), device=device.encode(), memory_limit=memory_limit or 0,
-            batch=batch, threads=threads, workers=workers,
+            size=ctypes.sizeof(_library.Options), device=device.encode(),
+            memory_limit=_whole("memory_limit", memory_limit or 0, 64), batch=_whole("batch", batch, 31),
+            threads=_whole("threads", threads, 31), workers=_whole("workers", workers, 31),
             settings=(ctypes.c_char_p * len(words))(*words), setting_count=len(words),
-            cache_folder=os.fsencode(cache) if cache else None)
-        _library.call("amptrain_open_with", os.fsencode(weights), ctypes.byref(options),
+            cache_folder=_path(cache) if cache else None)
+        _library.call("amptrain_open_with", _path(weights), ctypes.byref(options),
                       ctypes.byref(self._handle))
         info = _library.Info(size=ctypes.sizeof(_library.Info))
         _library.library.amptrain_info(self._handle, ctypes.byref(info))
@@ -70,13 +77,16 @@ class Network:
         self.classes: List[str] = [_library.library.amptrain_class_name(self._handle, i).decode("utf-8", "replace")
                                    for i in range(info.classes)]
         self.height, self.width, self.channels = info.height, info.width, info.channels
+        self._thresholds = [_library.library.amptrain_threshold(self._handle, i)
+                            for i in range(info.classes if self.task == "labels" else 0)]
         self.batch, self.arch, self.device = info.batch, info.arch.decode(), info.device.decode()
 
     def predict(self, images: Iterable[Image], top: Optional[int] = None, errors: str = "raise") -> List[Any]:
         """What the network says of each image: a Prediction, or a list of the `top` most probable ones; of labels,
         a list of those that are predicted; of a regression, a float.
 
-        Images are paths, bytes of files, or arrays of H x W x C or H x W unsigned bytes. errors="return" puts an
+        Images are paths, bytes of files, or arrays of H x W x C or H x W unsigned bytes; one of them may stand
+        alone, an array if C is at most 4. errors="return" puts an
         exception in the place of an image that cannot be used.
         """
         listed = _Images(images)
@@ -90,8 +100,7 @@ class Network:
             raise UsageError(f"this network gives {self.task}, not classes")
         most = max(1, min(top or 1, len(self.classes)))
         classes = (_library.Class * (listed.count * most))()
-        _library.call("amptrain_classify", self._open(), listed.array, listed.count, most, classes,
-                      listed.problems(errors))
+        self._call("amptrain_classify", listed.array, listed.count, most, classes, listed.problems(errors))
         rows = [[self._prediction(c.index, c.probability) for c in classes[i * most:(i + 1) * most]]
                 for i in range(listed.count)]
         return listed.with_problems(rows if top else [row[0] for row in rows])
@@ -100,11 +109,11 @@ class Network:
         """Features of each image, float32 [images, features]: a numpy array, or without numpy a memoryview."""
         name = layer.encode() if layer else None
         features = ctypes.c_int64()
-        _library.call("amptrain_features", self._open(), name, ctypes.byref(features))
+        self._call("amptrain_features", name, ctypes.byref(features))
         listed = _Images(images)
         values = array.array("f", bytes(4 * listed.count * features.value))
         room = (ctypes.c_float * len(values)).from_buffer(values) if len(values) else None
-        _library.call("amptrain_embed", self._open(), listed.array, listed.count, name, room, None)
+        self._call("amptrain_embed", listed.array, listed.count, name, room, None)
         return _shaped(values, (listed.count, features.value), "f")
 
     def segment(self, images: Iterable[Image], probabilities: bool = False, flip: bool = False,
@@ -116,8 +125,8 @@ class Network:
         masks = (_library.Mask * listed.count)()
         for mask in masks:
             mask.size = ctypes.sizeof(_library.Mask)
-        _library.call("amptrain_segment", self._open(), listed.array, listed.count,
-                      (1 if probabilities else 0) | (2 if flip else 0), masks, listed.problems(errors))
+        self._call("amptrain_segment", listed.array, listed.count,
+                   (1 if probabilities else 0) | (2 if flip else 0), masks, listed.problems(errors))
         results: List[Any] = []
         for mask in masks:
             shape = (mask.height, mask.width) + ((len(self.classes),) if probabilities else ())
@@ -128,7 +137,12 @@ class Network:
 
     def close(self) -> None:
         """Frees what the network holds; it cannot be used afterwards."""
-        handle, self._handle = self._handle, ctypes.c_void_p()
+        if self._process != os.getpid():
+            return                      # a fork: the threads that would do it are the other process's
+        with self._called:
+            handle, self._handle = self._handle, ctypes.c_void_p()
+            while self._calls > 0:
+                self._called.wait()
         _library.library.amptrain_close(handle)
 
     def __enter__(self) -> "Network":
@@ -144,14 +158,32 @@ class Network:
     def __repr__(self) -> str:
         return f"<amptrain.Network {self.arch}: {self.task}, {len(self.classes)} classes, on {self.device}>"
 
-    def _open(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise UsageError("the network is closed")
-        return self._handle
+    def __reduce__(self) -> Any:
+        raise TypeError("a network cannot be copied or pickled: load it again")
+
+    @contextlib.contextmanager
+    def _in_use(self) -> Iterator[ctypes.c_void_p]:
+        if self._process != os.getpid():
+            raise UsageError("the network belongs to the process that loaded it: load it again after a fork")
+        with self._called:
+            handle = self._handle
+            if not handle:
+                raise UsageError("the network is closed")
+            self._calls += 1
+        try:
+            yield handle
+        finally:
+            with self._called:
+                self._calls -= 1
+                self._called.notify_all()
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        with self._in_use() as handle:
+            _library.call(function, handle, *arguments)
 
     def _run(self, function: str, images: "_Images", errors: str, width: int) -> Any:
         values = (ctypes.c_float * (images.count * width))()
-        _library.call(function, self._open(), images.array, images.count, values, images.problems(errors))
+        self._call(function, images.array, images.count, values, images.problems(errors))
         return values
 
     def _prediction(self, index: int, probability: float) -> Prediction:
@@ -160,9 +192,21 @@ class Network:
     def _labels(self, values: Any, image: int, top: Optional[int]) -> List[Prediction]:
         count = len(self.classes)
         row = sorted(((values[image * count + k], k) for k in range(count)), key=lambda pair: (-pair[0], pair[1]))
-        chosen = row[:top] if top else [pair for pair in row if pair[0] >=
-                                        _library.library.amptrain_threshold(self._handle, pair[1])]
+        chosen = row[:top] if top else [pair for pair in row if pair[0] >= self._thresholds[pair[1]]]
         return [self._prediction(k, probability) for probability, k in chosen]
+
+
+def _whole(name: str, number: int, bits: int) -> int:
+    if not 0 <= number < 1 << bits:
+        raise UsageError(f"{name} is from 0 to {(1 << bits) - 1}, not {number}")
+    return number
+
+
+def _path(path: Union[str, "os.PathLike[str]"]) -> bytes:
+    encoded = os.fsencode(path)
+    if b"\0" in encoded:
+        raise UsageError(f"{path!r} has a null character")
+    return encoded
 
 
 def _array_of(address: int, shape: Tuple[int, ...], kind: str) -> Any:
@@ -183,11 +227,17 @@ def _shaped(values: Any, shape: Tuple[int, ...], kind: str) -> Any:
     return numpy.frombuffer(values, dtype=numpy.float32 if kind == "f" else numpy.uint8).reshape(shape)
 
 
+def _is_picture(images: Any) -> bool:
+    """Whether an array is one image, H x W x C or H x W, and not an array of images."""
+    shape = (getattr(images, "__array_interface__", None) or {}).get("shape", ())
+    return len(shape) == 2 or (len(shape) == 3 and shape[2] <= 4)
+
+
 class _Images:
     """A call's images, as the library takes them, with what must not be freed before its end."""
 
     def __init__(self, images: Iterable[Image]) -> None:
-        alone = isinstance(images, (str, bytes, bytearray, os.PathLike))
+        alone = isinstance(images, (str, bytes, bytearray, memoryview, os.PathLike)) or _is_picture(images)
         listed = [images] if alone else list(images)
         self.count = len(listed)
         self.array = (_library.Image * self.count)()
@@ -199,7 +249,7 @@ class _Images:
 
     def _take(self, image: Image, to: Any) -> None:
         if isinstance(image, (str, os.PathLike)):
-            to.file = os.fsencode(image)
+            to.file = _path(image)
         elif isinstance(image, (bytes, bytearray)) or (isinstance(image, memoryview) and image.ndim == 1):
             kept = bytes(image)
             self._kept.append(kept)

@@ -1,8 +1,10 @@
 """client.py RUN FOLDER: uses the package in all ways; prints a line for each that is not as it should be."""
 import array
+import copy
 import os
 import subprocess
 import sys
+import threading
 
 import amptrain
 
@@ -36,6 +38,7 @@ with amptrain.load(run, device="cpu") as network:
         check("bytes", network.predict([file.read()])[0] == predictions[0])
     pixels = memoryview(bytes(7 * i % 256 for i in range(20 * 30 * 3))).cast("B", (20, 30, 3))
     check("pixels", network.predict([pixels])[0].label in network.classes)
+    check("an image alone", network.predict(pixels) == network.predict([pixels]))
     features = network.embed(paths[:3])
     check("features", tuple(features.shape) == (3, 3136))
     mixed = network.predict([paths[0], "/nowhere.png"], errors="return")
@@ -52,6 +55,24 @@ with amptrain.load(run, device="cpu") as network:
         flipped = numpy.ascontiguousarray(picture[::-1])[::-1]
         check("arrays with strides", network.predict([flipped]) == network.predict([picture]))
         check("grey arrays", network.predict([picture[:, :, 0]])[0].label in network.classes)
+        check("an array alone", network.predict(picture) == network.predict([picture]))
+    refused(amptrain.UsageError, "null character", network.predict, paths[0] + "\0")
+    refused(TypeError, "load it again", copy.copy, network)
+    child = os.fork()
+    if child == 0:
+        refused(amptrain.UsageError, "load it again", network.predict, paths)
+        network.close()
+        os._exit(0)
+    check("a fork ends", os.waitpid(child, 0)[1] == 0)
+    results = []
+    thread = threading.Thread(target=lambda: results.append(network.predict(paths * 8)))
+    thread.start()
+    while thread.is_alive() and network._calls == 0:
+        pass
 refused(amptrain.UsageError, "closed", network.predict, paths)
+thread.join()
+check("closing waits for calls", results == [predictions * 8])
+refused(amptrain.UsageError, "batch is from 0", amptrain.load, run, batch=1 << 40)
+refused(amptrain.UsageError, "batch: must be between", amptrain.load, run, batch=(1 << 31) - 1)
 refused(amptrain.BadWeights, "/nowhere", amptrain.load, "/nowhere")
 refused(amptrain.UsageError, "val_crap", amptrain.load, run, settings={"augment.val_crap": 3})
