@@ -1,7 +1,8 @@
-/* conv_narrow.cu: "narrow": 3x3 convolutions of 64 or 128 channels on Hopper, data gradients of as many
- * filters, and weights' gradients; the other channels, or filters, are a multiple of 64. cuDNN computes such
- * products 64 columns at a time, for which tensor cores wait for shared memory; here they have 128 or 192.
- * Images, and their gradients, may be two tensors, whose channels follow each other.
+/* conv_narrow.cu: "narrow": 3x3 convolutions of 64 or 128 channels on Hopper, with bias and relu or with
+ * moments, data gradients of as many filters, and weights' gradients; the other channels, or filters, are a
+ * multiple of 64. cuDNN computes such products 64 columns at a time, for which tensor cores wait for shared
+ * memory; here they have 128 or 192. Images, and their gradients, may be two tensors, whose channels follow
+ * each other.
  *
  * A strip is 128 pixels wide and as high as an image. Blocks are persistent; each has a run of tiles, which
  * go down strips. Lines of x, with a pixel more at each side, come to a ring in shared memory once, and all
@@ -96,6 +97,12 @@ static int multiprocessors_of(const struct conv_call *p)
 {
     return p->call->device ? cuda_facts(p->call->device)->multiprocessors : 132;
 }
+
+/* Of a convolution without moments: added to D, then relu, in that order. */
+struct finish {
+    const void *bias;                    /* [filters], of x's type; NULL: none */
+    bool relu;
+};
 
 static enum status describe_fail(bool trusted)
 {
@@ -273,6 +280,24 @@ __device__ static inline void store_line(const images &y, int channel, uint8_t *
     if (first) store_pixels(y, tile, channel, at.x + 2 * from, 2 * at.at + g, at.n);
 }
 
+/* The bias of the thread's two filters, of 64 from `first` on; zeros if there is none. */
+template <class T> __device__ static inline float2 bias_of(const finish &finish, int first)
+{
+    int filter = first + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    const T *bias = (const T *)finish.bias;
+    return bias ? make_float2(to_float(bias[filter]), to_float(bias[filter + 8])) : make_float2(0, 0);
+}
+
+__device__ static inline void finish_line(const finish &finish, float2 bias, float (&d)[64])
+{
+    if (!finish.bias && !finish.relu) return;
+#pragma unroll
+    for (int i = 0; i < 64; i++) {
+        d[i] += i / 2 % 2 ? bias.y : bias.x;
+        if (finish.relu && d[i] <= 0) d[i] = 0;
+    }
+}
+
 /* Adds D to the sums of the thread's two filters, and to those of squares. `left`: pixels of the line. */
 __device__ static inline void add_moments(const float (&d)[64], int left, float (&sums)[2][2])
 {
@@ -300,9 +325,10 @@ __device__ static inline void leave_moments(float *parts, const part &own, const
 
 template <class T, bool data>
 __device__ static void multiply_lines(const pixel_block &b, const work &work, const images &y, int g,
-                                      float *parts)
+                                      float *parts, const finish &finish)
 {
     float sums[2][2] = {};
+    float2 bias = bias_of<T>(finish, b.own.channel);
     uint8_t *tile = b.tiles + g * pixels_bytes;
     bool first = threadIdx.x % 128 == 0, leads = threadIdx.x % 32 == 0;
     ring ring = {0, 0};
@@ -318,6 +344,7 @@ __device__ static void multiply_lines(const pixel_block &b, const work &work, co
         if (leads) barrier_arrive(&b.barrier->empty[above]);
         if (leads && at.ends) barrier_arrive(&b.barrier->empty[below]);
         if (at.ends) ring.next(pairs_held);
+        finish_line(finish, bias, d);
         store_line<T, 0, 64>(y, b.own.channel, tile, g, at, d);
         if (parts) add_moments(d, line < work.h ? work.w - at.x : 0, sums);
     });
@@ -330,14 +357,15 @@ __device__ static void multiply_lines(const pixel_block &b, const work &work, co
 template <class T, bool data>
 __global__ void __launch_bounds__(128 * (groups + 1), 1)
     conv_narrow_kernel(const __grid_constant__ images x, const __grid_constant__ CUtensorMap weight,
-                       const __grid_constant__ images y, const work work, float *parts)
+                       const __grid_constant__ images y, const work work, float *parts,
+                       const finish finish)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ uint8_t memory[];
     pixel_block b(memory, work);
     block_begin(b, pairs_held);
     int g = threadIdx.x / 128;
-    if (g < groups) multiply_lines<T, data>(b, work, y, g, parts);
+    if (g < groups) multiply_lines<T, data>(b, work, y, g, parts, finish);
     else if (threadIdx.x % 128 == 0) load_lines<data>(b, work, x, &weight);
 #endif
 }
@@ -433,15 +461,17 @@ __device__ static inline void multiply_deep(const deep_block &b, int g, ring &ri
 
 template <class T, bool data>
 __device__ static void multiply_all_deep(const deep_block &b, const work &work, const images &y, int g,
-                                         float *parts)
+                                         float *parts, const finish &finish)
 {
     float sums[2][2] = {};
+    float2 bias = bias_of<T>(finish, b.own.channel);
     uint8_t *tile = b.tiles + g * pixels_bytes / 2;
     ring ring = {0, 0};
     barrier_wait(&b.barrier->weight, 0);
     each_tile(work, b.own.number, b.own.count, [&](const place &at) {
         float d[64];
         multiply_deep<T, data>(b, g, ring, d);
+        finish_line(finish, bias, d);
         store_line<T, 0, 32>(y, b.own.channel, tile, g, at, d);
         store_line<T, 32, 32>(y, b.own.channel, tile, g, at, d);
         if (parts) add_moments(d, 2 * at.at + g < work.h ? work.w - at.x : 0, sums);
@@ -455,14 +485,15 @@ __device__ static void multiply_all_deep(const deep_block &b, const work &work, 
 template <class T, bool data>
 __global__ void __launch_bounds__(128 * (groups + 1), 1)
     conv_narrow_deep_kernel(const __grid_constant__ images x, const __grid_constant__ CUtensorMap weight,
-                            const __grid_constant__ images y, const work work, float *parts)
+                            const __grid_constant__ images y, const work work, float *parts,
+                            const finish finish)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ uint8_t memory[];
     deep_block b(memory, work);
     block_begin(b, deep_held);
     int g = threadIdx.x / 128;
-    if (g < groups) multiply_all_deep<T, data>(b, work, y, g, parts);
+    if (g < groups) multiply_all_deep<T, data>(b, work, y, g, parts, finish);
     else if (threadIdx.x % 128 == 0) load_deep<data>(b, work, x, &weight);
 #endif
 }
@@ -662,7 +693,9 @@ static bool narrow_supports(const struct call *call)
     int summed = p.phase == PHASE_BACKWARD_DATA ? p.k : p.c, most = facts->multiprocessors;
     bool sized = p.c % 64 == 0 && p.k % 64 == 0 && p.c / 64 * (p.k / 64) <= most &&
                  (weights || summed <= 64 * deep);
-    bool known = !forward || (call->param_count == 1 && call->epilogue_count == conv_gives_moments(call));
+    bool moments = conv_gives_moments(call), finished = conv_adds_bias(call) || conv_applies_relu(call);
+    bool known = !forward || (call->epilogue_count == moments + conv_applies_relu(call) &&
+                              !(moments && finished));
     return conv_is_usual(call) && conv_is_3x3(&g) && dtype_bytes(p.dtype) == 2 && sized && known &&
            has_tiles(&p) && facts->capability == 90 &&
            with_kernel(&p, [](auto kernel) { return is_compiled(kernel); });
@@ -675,6 +708,7 @@ static bool narrow_make(const struct call *call, struct kernel_plan *plan)
     if (p.phase == PHASE_BACKWARD_PARAMS) plan->workspace = weights_workspace(&p);
     else if (moments) plan->workspace = (size_t)multiprocessors_of(&p) * groups * 2 * 64 * sizeof(float);
     if (moments) plan->epilogues = AS_BIT(EPILOGUE_MOMENTS);
+    else if (p.phase == PHASE_FORWARD && conv_applies_relu(call)) plan->epilogues = AS_BIT(EPILOGUE_RELU);
     return true;
 }
 
@@ -696,6 +730,7 @@ static enum status pixels_run(const struct conv_call *p, bool trusted)
     bool data = p->phase == PHASE_BACKWARD_DATA;
     float *sums = data ? NULL : (float *)call_data(call, OPERAND_Y_MOMENTS);
     float *parts = sums ? (float *)call->workspace : NULL;
+    const struct finish finish = {conv_bias(call), !data && conv_applies_relu(call)};
     int blocks = multiprocessors_of(p), least = is_deep(p) ? across / 2 : across;
     const work work = pixels_work(p);
     blocks -= blocks % (work.wanted / 64);
@@ -708,7 +743,7 @@ static enum status pixels_run(const struct conv_call *p, bool trusted)
         TRY(grant_shared(call, kernel));
         size_t shared = is_deep(p) ? deep_shared : pixels_shared;
         kernel<<<blocks, 128 * (groups + 1), shared, stream_of(call)>>>(data ? y : x, weight, data ? x : y,
-                                                                        work, parts);
+                                                                        work, parts, finish);
         return launched(call);
     }));
     int rows = blocks / (work.wanted / 64) * groups;
