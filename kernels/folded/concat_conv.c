@@ -50,11 +50,12 @@ bool concat_conv_cuda_supports(const struct call *call)
     struct conv_geometry g = conv_geometry(s, 2 * x->c);
     bool narrow = x->c == 64 && call->x[1].shape.c == 64 && s->filters == 64 && conv_is_3x3(&g);
     bool large = (double)(x->n * x->h * x->w * 9 * 128 * 64) >= CONV_SMALL;
-    bool forward = call->phase == PHASE_FORWARD;
-    return narrow && conv_fills_strips(x->w) && large && call->param_count == 1 &&
-           dtype_bytes(call->x[0].dtype) == 2 &&
+    bool forward = call->phase == PHASE_FORWARD, bias = call->param_count > 1;
+    bool finished = bias || call_epilogue(call, EPILOGUE_RELU);
+    return narrow && conv_fills_strips(x->w) && large && (forward || !bias) &&
+           dtype_bytes(call->x[0].dtype) == 2 && !(finished && call_epilogue(call, EPILOGUE_MOMENTS)) &&
            call_has_only(call, forward ? AS_BIT(OPERAND_Y_MOMENTS) : 0,
-                         forward ? AS_BIT(EPILOGUE_MOMENTS) : 0);
+                         forward ? AS_BIT(EPILOGUE_MOMENTS) | AS_BIT(EPILOGUE_RELU) : 0);
 }
 
 /* ---- Reference ---- */

@@ -150,7 +150,7 @@ static const char concatenated[] =
     "relu1 = relu cat1\n"
     "up3 = conv_transpose conv2 filters=64 kernel=2 stride=2\n"
     "cat3 = concat relu1 up3\n"
-    "conv3 = conv cat3 filters=128 kernel=4 stride=4\n"
+    "conv3 = conv cat3 filters=128 kernel=4 stride=4 bias=no\n"
     "up2 = conv_transpose conv3 filters=64 kernel=2 stride=2 bias=no\n"
     "cat2 = concat up2 conv2\n"
     "pool = globalavgpool cat2\n"

@@ -123,12 +123,13 @@ static bool fold_conv_batchnorm(struct match *m)
     return settings && take_conv(m, op, settings);
 }
 
-/* The convolution reads both inputs of the concatenation. */
+/* The convolution reads both inputs of the concatenation; the op knows no bias's gradient. */
 static bool fold_concat_conv(struct match *m)
 {
     const struct op *op = build_op("concat_conv");
     bool large = shape_count(value_at(m, m->value)->shape) >= m->options->fold_least;
-    if (operand_count(m->first, OPERAND_X) != 2 || !large) return false;
+    bool known = !m->program->training || operand_count(m->second, OPERAND_PARAM) == 1;
+    if (operand_count(m->first, OPERAND_X) != 2 || !large || !known) return false;
     struct text text = {0};
     op_settings_print(m->second->op, m->second->settings, &text);
     take_input(m, op, build_settings(m->program, op, text.data));
