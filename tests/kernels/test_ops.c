@@ -1628,6 +1628,16 @@ static void list_by_variant(struct list *list, struct subject subject)
     }
 }
 
+/* relu, as evaluations have it, by algorithms for tensor cores. */
+static void list_relu(struct list *list, struct subject subject)
+{
+    for (int i = 1; subject.device && i < precision_count(subject.op, NULL); i++) {
+        subject.dtype = precisions[i].dtype;
+        if (supports(&subject, apply_relu, PHASE_FORWARD))
+            list_add(list, test_applies_relu, subject, with_relu[i]);
+    }
+}
+
 /* Above the sizes from which code is another: too large for the plain loops of gradient tests. */
 static void list_large(struct list *list, struct subject subject)
 {
@@ -1636,7 +1646,10 @@ static void list_large(struct list *list, struct subject subject)
         list_by_variant(list, subject);
         list_joined(list, subject);
         list_together(list, subject);
-        if (code_of(&subject)->variants) continue;
+        if (code_of(&subject)->variants) {
+            list_relu(list, subject);
+            continue;
+        }
         for (int k = 0; k < precision_count(subject.op, subject.device); k++)
             list_precision(list, subject, &precisions[k]);
         list_merged(list, subject);
