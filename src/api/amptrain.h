@@ -125,7 +125,7 @@ AMPTRAIN_API double amptrain_threshold(const struct amptrain *network, int32_t i
 /* ---- Images ---- */
 
 /* An image, of which exactly one of file, bytes and pixels is given. Files are those that amptrain(1) reads
- * (PNG, JPEG, WebP), upright by their Exif data. In an array of images all have the same `size`. */
+ * (PNG, JPEG, WebP, TIFF), upright by their Exif data. In an array of images all have the same `size`. */
 struct amptrain_image {
     size_t size;
     const char *file;             /* a path */
