@@ -15,7 +15,7 @@ import glob
 import os
 import sys
 import threading
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union, cast
 
 from . import _library
 from ._library import AmptrainError, BadData, BadWeights, NoDevice, UsageError
@@ -25,12 +25,13 @@ __all__ = ["load", "Network", "Prediction", "AmptrainError", "BadData", "BadWeig
 __version__: str = _library.version()
 
 Image = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, Any]
+Images = Union[Image, Iterable[Image]]
 
 
 class Prediction(NamedTuple):
     """A class, or a label, with its probability."""
     label: str
-    index: int
+    index: int  # type: ignore[assignment]
     probability: float
 
 
@@ -81,7 +82,7 @@ class Network:
                             for i in range(info.classes if self.task == "labels" else 0)]
         self.batch, self.arch, self.device = info.batch, info.arch.decode(), info.device.decode()
 
-    def predict(self, images: Iterable[Image], top: Optional[int] = None, errors: str = "raise") -> List[Any]:
+    def predict(self, images: Images, top: Optional[int] = None, errors: str = "raise") -> List[Any]:
         """What the network says of each image: a Prediction, or a list of the `top` most probable ones; of labels,
         a list of those that are predicted; of a regression, a float.
 
@@ -105,7 +106,7 @@ class Network:
                 for i in range(listed.count)]
         return listed.with_problems(rows if top else [row[0] for row in rows])
 
-    def embed(self, images: Iterable[Image], layer: Optional[str] = None) -> Any:
+    def embed(self, images: Images, layer: Optional[str] = None) -> Any:
         """Features of each image, float32 [images, features]: a numpy array, or without numpy a memoryview."""
         name = layer.encode() if layer else None
         features = ctypes.c_int64()
@@ -116,7 +117,7 @@ class Network:
         self._call("amptrain_embed", listed.array, listed.count, name, room, None)
         return _shaped(values, (listed.count, features.value), "f")
 
-    def segment(self, images: Iterable[Image], probabilities: bool = False, flip: bool = False,
+    def segment(self, images: Images, probabilities: bool = False, flip: bool = False,
                 errors: str = "raise") -> List[Any]:
         """The class of every pixel of each image: uint8 [height, width]; with `probabilities` those of all classes,
         float32 [height, width, classes], instead. Numpy arrays, or memoryviews without numpy. flip: each image is
@@ -218,10 +219,10 @@ def _array_of(address: int, shape: Tuple[int, ...], kind: str) -> Any:
     return _shaped(values, shape, kind)
 
 
-def _shaped(values: Any, shape: Tuple[int, ...], kind: str) -> Any:
+def _shaped(values: Any, shape: Tuple[int, ...], kind: Any) -> Any:
     """As a numpy array, or without numpy as a memoryview."""
     try:
-        import numpy
+        import numpy  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         return memoryview(values).cast("B").cast(kind, shape)
     return numpy.frombuffer(values, dtype=numpy.float32 if kind == "f" else numpy.uint8).reshape(shape)
@@ -236,9 +237,9 @@ def _is_picture(images: Any) -> bool:
 class _Images:
     """A call's images, as the library takes them, with what must not be freed before its end."""
 
-    def __init__(self, images: Iterable[Image]) -> None:
+    def __init__(self, images: Images) -> None:
         alone = isinstance(images, (str, bytes, bytearray, memoryview, os.PathLike)) or _is_picture(images)
-        listed = [images] if alone else list(images)
+        listed: List[Image] = [images] if alone else list(cast(Iterable[Image], images))
         self.count = len(listed)
         self.array = (_library.Image * self.count)()
         self._kept: List[Any] = []
