@@ -381,17 +381,17 @@ template <class T> static inline struct gradients<T> gradients_of(const struct c
 }
 
 /* A byte of the mask for eight channels. */
-template <class T, int width, enum side by, class Rows>
-__device__ static inline void load_sides(side_cell<T, width, by> (&to)[unroll], const gradients<T> &g,
+template <class T, int width, enum side by, int most, class Rows>
+__device__ static inline void load_sides(side_cell<T, width, by> (&to)[most], const gradients<T> &g,
                                          const Rows &rows)
 {
     if constexpr (by == SIDE_MASK) {
 #pragma unroll
-        for (int j = 0; j < unroll; j++)
+        for (int j = 0; j < most; j++)
             if (j < rows.count) to[j].mask = g.mask[rows[j] / 8];
     } else if constexpr (by == SIDE_Y) {
 #pragma unroll
-        for (int j = 0; j < unroll; j++)
+        for (int j = 0; j < most; j++)
             if (j < rows.count) to[j].y = load<T, width>(g.y + rows[j]);
     }
 }
@@ -400,15 +400,15 @@ __device__ static inline void load_sides(side_cell<T, width, by> (&to)[unroll], 
 enum addend { NO_ADDEND, ADDEND, POOLED_ADDEND };
 
 /* Cells of d_y_more, of which a pixel has what its window's maxima took from it. */
-template <class T, class Rows>
-__device__ static inline void load_pooled(cell<T, 8> (&to)[unroll], const gradients<T> &g, const columns &s,
+template <class T, int most, class Rows>
+__device__ static inline void load_pooled(cell<T, 8> (&to)[most], const gradients<T> &g, const columns &s,
                                           const columns_place &p, const Rows &rows)
 {
     const struct plane &plane = g.pixels.plane;
-    uint32_t mine[unroll];
-    uint2 number[unroll];
+    uint32_t mine[most];
+    uint2 number[most];
 #pragma unroll
-    for (int j = 0; j < unroll; j++) {
+    for (int j = 0; j < most; j++) {
         if (j >= rows.count) continue;
         struct window at = window_at(g.pixels, (int)(rows.first + j * rows.lanes));
         int row = at.row / 2, column = at.column / 2;
@@ -421,7 +421,7 @@ __device__ static inline void load_pooled(cell<T, 8> (&to)[unroll], const gradie
         to[j] = load<T, 8>(g.d_y_more + window * s.channels + p.channel);
     }
 #pragma unroll
-    for (int j = 0; j < unroll; j++) {
+    for (int j = 0; j < most; j++) {
         if (j >= rows.count) continue;
         uint32_t first = __vcmpeq4(number[j].x, mine[j]), second = __vcmpeq4(number[j].y, mine[j]);
         to[j].packed.x &= __byte_perm(first, 0, 0x1100);
@@ -432,8 +432,8 @@ __device__ static inline void load_pooled(cell<T, 8> (&to)[unroll], const gradie
 }
 
 /* Cells of d_y_more. */
-template <enum addend addend, class T, int width, class Rows>
-__device__ static inline void load_addend(cell<T, width> (&to)[unroll], const gradients<T> &g,
+template <enum addend addend, class T, int width, int most, class Rows>
+__device__ static inline void load_addend(cell<T, width> (&to)[most], const gradients<T> &g,
                                           const columns &s, const columns_place &p, const Rows &rows)
 {
     if constexpr (addend == POOLED_ADDEND) {
@@ -441,7 +441,7 @@ __device__ static inline void load_addend(cell<T, width> (&to)[unroll], const gr
     } else if constexpr (addend == ADDEND) {
         if (!g.per_pixel) return load_rows(to, g.d_y_more, rows);
 #pragma unroll
-        for (int j = 0; j < unroll; j++) {
+        for (int j = 0; j < most; j++) {
             int64_t image = (int64_t)__umul64hi((uint64_t)(rows.first + j * rows.lanes), g.per_pixel);
             if (j < rows.count) to[j] = load<T, width>(g.d_y_more + image * s.channels + p.channel);
         }
@@ -471,6 +471,7 @@ __global__ void __launch_bounds__(threads, 2)
                                    struct columns s, struct known_products known, float *parts)
 {
     constexpr bool asks = act != ACTIVATION_NONE, two = addend != NO_ADDEND;
+    constexpr int in_flight = addend == POOLED_ADDEND ? unroll / 2 : unroll, halves = unroll / in_flight;
     __shared__ merge_room<column_sums<2, width>> room;
     columns_place p = columns_place_of<width>(s);
     column_sums<2, width> sum = {};
@@ -483,23 +484,25 @@ __global__ void __launch_bounds__(threads, 2)
         if (!__syncthreads_or(p.here)) return;
     }
     if (p.here) f = factors_at<width>(values, p.channel);
+    s.in_flight = in_flight;
     for (int64_t tile = blockIdx.x; p.here && tile < s.tiles; tile += gridDim.x) {
-        with_rows<unroll>(rows_of(s, p, tile), [&](const auto &rows) {
-            cell<T, width> x[unroll], d_y[unroll], more[unroll];
-            side_cell<T, width, by> sides[unroll];
-            load_rows(x, g.x, rows);
-            load_rows(d_y, g.d_y, rows);
-            load_addend<addend>(more, g, s, p, rows);
-            if (asks) load_sides(sides, g, rows);
+        for (int k = 0; k < halves; k++)
+            with_rows<in_flight>(rows_of(s, p, tile * halves + k), [&](const auto &rows) {
+                cell<T, width> x[in_flight], d_y[in_flight], more[in_flight];
+                side_cell<T, width, by> sides[in_flight];
+                load_rows(x, g.x, rows);
+                load_rows(d_y, g.d_y, rows);
+                load_addend<addend>(more, g, s, p, rows);
+                if (asks) load_sides(sides, g, rows);
 #pragma unroll
-            for (int j = 0; j < unroll; j++)
-                if (j < rows.count) {
-                    float dz[width];
-                    backward_cells<T, width, by> in = {x[j], d_y[j], more[j], sides[j]};
-                    add_products<act, two>(sum.at, f, slope, in, dz);
-                    if (g.d_residual) store<T, width>(g.d_residual + rows[j], dz);
-                }
-        });
+                for (int j = 0; j < in_flight; j++)
+                    if (j < rows.count) {
+                        float dz[width];
+                        backward_cells<T, width, by> in = {x[j], d_y[j], more[j], sides[j]};
+                        add_products<act, two>(sum.at, f, slope, in, dz);
+                        if (g.d_residual) store<T, width>(g.d_residual + rows[j], dz);
+                    }
+            });
     }
     merge_lanes<merge_sums>(sum, p.lane, p.column, s.span, s.lanes, room);
     leave_sums(s, p, blockIdx.x, sum.at, parts);

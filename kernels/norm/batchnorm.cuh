@@ -312,11 +312,11 @@ enum status batchnorm_statistics_cuda(const struct call *call);
 enum status batchnorm_update_cuda(const struct call *call);
 namespace batchnorm_parts {
 
-template <class T, int width, class Rows>
-__device__ static inline void load_rows(cell<T, width> (&to)[unroll], const T *from, const Rows &rows)
+template <class T, int width, int most, class Rows>
+__device__ static inline void load_rows(cell<T, width> (&to)[most], const T *from, const Rows &rows)
 {
 #pragma unroll
-    for (int j = 0; j < unroll; j++)
+    for (int j = 0; j < most; j++)
         if (j < rows.count) to[j] = load<T, width>(from + rows[j]);
 }
 
