@@ -178,16 +178,30 @@ static void conv_join(const struct call *call, const struct tensor *addend)
     }
 }
 
+/* Channel c of d_x[0], which may be in the place of x[0], and its sums for EPILOGUE_PRODUCTS. */
+static void conv_d_channel(const struct call *call, const struct conv_geometry *g, int64_t c)
+{
+    const struct tensor *d_x = &call->d_x[0], *products = call_operand(call, OPERAND_X_PRODUCTS);
+    double sum = 0, product = 0;
+    for (int64_t n = 0; n < d_x->shape.n; n++)
+        for (int64_t h = 0; h < d_x->shape.h; h++)
+            for (int64_t w = 0; w < d_x->shape.w; w++) {
+                int64_t at = tensor_at(d_x, n, h, w, c);
+                double x = products ? tensor_get(&call->x[0], at) : 0;
+                tensor_set(d_x, at, conv_d_x(call, g, n, h, w, c));
+                sum += x != 0 ? tensor_get(d_x, at) : 0;
+                product += x * tensor_get(d_x, at);
+            }
+    if (!products) return;
+    tensor_set(products, c, sum);
+    tensor_set(products, d_x->shape.c + c, product);
+}
+
 static enum status conv_backward_data(const struct call *call)
 {
     struct conv_geometry g = conv_geometry(call->settings, call->x[0].shape.c);
-    struct tensor d_x = call->d_x[0];
-    if (!d_x.data) return OK;
-    for (int64_t n = 0; n < d_x.shape.n; n++)
-        for (int64_t h = 0; h < d_x.shape.h; h++)
-            for (int64_t w = 0; w < d_x.shape.w; w++)
-                for (int64_t c = 0; c < d_x.shape.c; c++)
-                    tensor_set(&d_x, tensor_at(&d_x, n, h, w, c), conv_d_x(call, &g, n, h, w, c));
+    if (!call->d_x[0].data) return OK;
+    for (int64_t c = 0; c < call->d_x[0].shape.c; c++) conv_d_channel(call, &g, c);
     const struct tensor *addend = call_operand(call, OPERAND_D_X_ADDEND);
     if (addend) conv_join(call, addend);
     return OK;
@@ -265,11 +279,12 @@ bool conv_supports(const struct call *call)
                                 AS_BIT(OPERAND_D_X_ADDEND) | AS_BIT(OPERAND_MASK) | AS_BIT(OPERAND_D_X_SUMS),
                                 AS_BIT(EPILOGUE_ADD) | AS_BIT(EPILOGUE_MULTIPLY) | AS_BIT(EPILOGUE_SUMS));
     case PHASE_BACKWARD:
-        return depthwise &&
-               (call_is_plain(call) ||
-                call_has_exactly(call, AS_BIT(OPERAND_D_X_SUMS),
-                                 AS_BIT(EPILOGUE_X_RELU6) | AS_BIT(EPILOGUE_D_RELU6) |
-                                     AS_BIT(EPILOGUE_SUMS)));
+        if (call_is_plain(call)) return depthwise || conv_is_thin(call);
+        return (conv_is_thin(call) &&
+                call_has_exactly(call, AS_BIT(OPERAND_X_PRODUCTS), AS_BIT(EPILOGUE_PRODUCTS))) ||
+               (depthwise && call_has_exactly(call, AS_BIT(OPERAND_D_X_SUMS),
+                                              AS_BIT(EPILOGUE_X_RELU6) | AS_BIT(EPILOGUE_D_RELU6) |
+                                                  AS_BIT(EPILOGUE_SUMS)));
     case PHASE_BACKWARD_PARAMS:
         return call_is_plain(call) && !call_leaves_bias_out(call);
     case PHASE_UPDATE:
@@ -303,7 +318,7 @@ bool conv_cuda_supports(const struct call *call)
         return !(relu && moments) && (!clips || conv_has_tiles(call)) &&
                call_has_only(call, AS_BIT(OPERAND_Y_MOMENTS),
                              AS_BIT(EPILOGUE_RELU) | AS_BIT(EPILOGUE_MOMENTS) | AS_BIT(EPILOGUE_X_RELU6));
-    case PHASE_BACKWARD: return conv_has_tiles(call) && conv_supports(call);
+    case PHASE_BACKWARD: return (conv_has_tiles(call) || conv_is_thin(call)) && conv_supports(call);
     case PHASE_BACKWARD_DATA: return conv_supports(call);
     case PHASE_BACKWARD_PARAMS: return call_is_plain(call);
     case PHASE_UPDATE:
@@ -311,6 +326,23 @@ bool conv_cuda_supports(const struct call *call)
     case PHASE_COUNT: break;
     }
     return false;
+}
+
+/* Both gradients of a pixel by code for 1x1 kernels, which reads all of x's pixel before it writes d_x's. */
+static bool conv_in_place(const void *settings, enum phase phase, int x_count, const struct shape *x)
+{
+    struct conv_geometry g = conv_geometry(settings, x->c);
+    bool pixels = g.groups == 1;
+    for (int i = 0; i < 2; i++) pixels = pixels && g.kernel[i] == 1 && g.stride[i] == 1 && g.pad[i] == 0;
+    return phase == PHASE_BACKWARD && pixels;
+}
+
+bool conv_is_thin(const struct call *call)
+{
+    struct shape x = call->x[0].shape;
+    const struct conv_settings *s = call->settings;
+    return dtype_bytes(call->x[0].dtype) == 2 && (x.c == 32 || x.c == 64) && s->filters <= 32 &&
+           x.n * x.h * x.w % 8 == 0 && conv_in_place(s, PHASE_BACKWARD, 1, &x);
 }
 
 const struct op_code conv_reference = {
@@ -363,7 +395,8 @@ static const struct op_example examples[] = {
     {0},
 };
 
-/* Examples of 1e8 products and more (conv_cuda.cuh): pixels, filters, channels and taps multiplied. */
+/* Examples of 1e8 products and more (conv_cuda.cuh): pixels, filters, channels and taps multiplied. The last
+ * one has more tiles of pixels than there are blocks for them. */
 static const struct op_example large[] = {
     {"filters=64 kernel=3 pad=1 bias=no", 1, {{.rank = 4, .dim = {2, 56, 56, 32}}}},
     {"filters=64 kernel=3 pad=1 bias=no", 1, {{.rank = 4, .dim = {2, 56, 56, 38}}}},
@@ -379,6 +412,7 @@ static const struct op_example large[] = {
     {"filters=256 kernel=1 stride=2 bias=no", 1, {{.rank = 4, .dim = {8, 56, 56, 64}}}},
     {"filters=64 kernel=3 pad=1 groups=in bias=no", 1, {{.rank = 4, .dim = {8, 56, 56, 64}}}},
     {"filters=64 kernel=3 stride=2 pad=1 groups=in bias=no", 1, {{.rank = 4, .dim = {8, 56, 56, 64}}}},
+    {"filters=3 kernel=1", 1, {{.rank = 4, .dim = {1, 161, 160, 32}}}},    /* conv_thin.cu's blocks */
     {0},
 };
 
@@ -391,6 +425,7 @@ const struct op conv_op = {
     .shape = conv_shape,
     .params = conv_params,
     .reads = conv_reads,
+    .in_place = conv_in_place,
     .reference = &conv_reference,
     .cpu = &conv_cpu,
     .cuda = ON_CUDA(conv_cuda),

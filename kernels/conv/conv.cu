@@ -95,10 +95,18 @@ static const char *const variants[] = {
     "cudnn planar+bias", "cudnn planar+relu", NULL,
 };
 
+/* Both gradients by conv_thin.cu, where that runs. */
+static bool supports(const struct call *call)
+{
+    bool thin = call->phase == PHASE_BACKWARD && conv_is_thin(call);
+    return conv_cuda_supports(call) &&
+           (!thin || !call->device || cuda_facts(call->device)->capability >= CONV_THIN_CAPABILITY);
+}
+
 const struct op_code conv_cuda = {
     .channels_last = true,
     .plans_together = true,
-    .supports = conv_cuda_supports,
+    .supports = supports,
     .algorithms = conv_cuda_algorithms,
     .choose = conv_choose,
     .variants = variants,

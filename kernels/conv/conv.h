@@ -78,6 +78,10 @@ static inline bool conv_fills_strips(int64_t w)
     return 4 * w >= 3 * CONV_STRIP * ((w + CONV_STRIP - 1) / CONV_STRIP);
 }
 
+/* 1x1 in 16 bits, of few channels to few filters: CUDA code (conv_thin.cu) computes both gradients at once,
+ * and what a batch norm in front needs. */
+bool conv_is_thin(const struct call *call);
+
 extern const struct op conv_op;
 extern const struct op_code conv_reference, conv_cpu;
 extern const struct algorithm *const conv_cpu_algorithms[];

@@ -35,7 +35,7 @@ static inline bool conv_gives_moments(const struct call *call)
 static inline bool conv_applies_relu(const struct call *call) { return call_epilogue(call, EPILOGUE_RELU); }
 static inline bool conv_clips(const struct call *call) { return call_epilogue(call, EPILOGUE_X_RELU6); }
 
-/* True for calls that all algorithms know; depthwise code alone has relu6 of x, and both gradients in one. */
+/* True for calls that all algorithms know: without relu6 of x, and one gradient. */
 static inline bool conv_is_usual(const struct call *call)
 {
     return !conv_clips(call) && call->phase != PHASE_BACKWARD;
@@ -77,6 +77,9 @@ static inline double conv_products(const struct conv_sizes *p)
 extern const struct algorithm *const conv_cuda_algorithms[];
 extern const struct algorithm conv_by_cudnn, conv_by_product, conv_by_rows, conv_by_thin, conv_by_depthwise,
     conv_by_stem, conv_by_joined, conv_by_narrow, conv_by_direct, conv_by_gemm, conv_by_gemm_per_image;
+
+/* The capability that conv_thin.cu's instructions require. */
+#define CONV_THIN_CAPABILITY 80
 
 /* Small enough for tests and toys, where precision is worth more than speed: gradients of weights are not
  * rounded to 16 bits on the way, and sums are those of y as stored. */

@@ -1,6 +1,7 @@
 /* conv_thin.cu: "thin": 1x1 convolutions to few filters, in which networks end that label pixels, in 16
- * bits: y = x w', d_x = d_y w and d_w = d_y' x. The rows of y are of any length, such as 21 numbers, which
- * libraries copy to a wider tensor, or read badly.
+ * bits: y = x w', d_x = d_y w and d_w = d_y' x, the gradients also by one kernel, which reads d_y once and
+ * leaves what a batch norm in front wants to know of x and d_x. The rows of y are of any length, such as 21
+ * numbers, which libraries copy to a wider tensor, or read badly.
  *
  * A block takes tiles of 64 pixels in turn, and loads the next one while it multiplies; each of its warps
  * multiplies 16 of the pixels on tensor cores. What all blocks have of d_w is added up in a fixed order. */
@@ -266,6 +267,121 @@ __global__ void __launch_bounds__(THREADS) conv_thin_pixels_kernel(const thin_te
     }
 }
 
+/* Both gradients. The sums of blocks: of d_x where x is not 0, then of d_x x; and of d_y. */
+template <class T> struct thin_gradients : thin_operands<T> {
+    const T *weights;                    /* [k, c] */
+    T *d_x;
+    float *products, *d_bias;            /* [blocks, 2, c], [blocks, k] */
+};
+
+/* Each thread's sums of columns group * 8 + lane % 4 * 2 + i, over the rows that it has. */
+template <int columns> struct thin_sums {
+    float d_x[columns / 8][2], products[columns / 8][2], d_y[FILTERS / 8][2];
+};
+
+template <class T> __device__ static inline float number_of(uint32_t two, int i)
+{
+    T both[2];
+    memcpy(both, &two, sizeof two);
+    return to_float(both[i]);
+}
+
+/* Puts d_x of a warp's 16 pixels in the place of x. */
+template <class T, int columns>
+__device__ static inline void replace_x(uint4 *x, const uint32_t (&a)[FILTERS / 16][4], const uint4 *weights,
+                                        thin_sums<columns> &sums)
+{
+    int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
+#pragma unroll
+    for (int pair = 0; pair < columns / 16; pair++) {
+        float d[2][4] = {};
+#pragma unroll
+        for (int half = 0; half < FILTERS / 16; half++) {
+            uint32_t b[4];
+            int unit = unit_of<columns>(half * 16 + lane % 16, pair * 2 + lane / 16);
+            load_turned(b, address_of(&weights[unit]));
+            multiply(d[0], a[half], b[0], b[1], T());
+            multiply(d[1], a[half], b[2], b[3], T());
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int group = pair * 2 + i / 2;
+            uint32_t *at = (uint32_t *)&x[unit_of<columns>(row + i % 2 * 8, group)] + lane % 4;
+            uint32_t was = *at, now = two_rounded<T>(d[i / 2][i % 2 * 2], d[i / 2][i % 2 * 2 + 1]);
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                float value = number_of<T>(was, k), gradient = number_of<T>(now, k);
+                sums.d_x[group][k] += value != 0 ? gradient : 0;
+                sums.products[group][k] = fmaf(gradient, value, sums.products[group][k]);
+            }
+            *at = now;
+        }
+    }
+}
+
+/* Adds up a sum over the block's rows, warp by warp, in `room`, [WARPS][columns]. */
+template <int groups>
+__device__ static inline void add_rows(float *room, float (&sums)[groups][2], int count, float *to)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < groups * 2; i++) {
+        float sum = sums[i / 2][i % 2];
+        for (int distance = 4; distance < 32; distance *= 2) sum += __shfl_xor_sync(~0u, sum, distance);
+        if (lane < 4) room[warp * groups * 8 + i / 2 * 8 + lane * 2 + i % 2] = sum;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < count; i += THREADS) {
+        float sum = 0;
+        for (int k = 0; k < WARPS; k++) sum += room[k * groups * 8 + i];
+        to[i] = sum;
+    }
+}
+
+template <class T, int columns>
+__global__ void __launch_bounds__(THREADS, 3) conv_thin_gradients_kernel(const thin_gradients<T> p)
+{
+    __shared__ thin_memory<T, columns> memory;
+    __shared__ uint4 weights[FILTERS * pitch<columns>()];
+    constexpr int units = columns / 8;
+    int row = threadIdx.x / 32 * 16, lane = threadIdx.x % 32, stage = 0;
+    float d[FILTERS / 16][columns / 8][4] = {};
+    thin_sums<columns> sums = {};
+    int64_t first = (int64_t)blockIdx.x * PIXELS, step = (int64_t)gridDim.x * PIXELS;
+    for (int i = threadIdx.x; i < FILTERS * units; i += THREADS)
+        copy_unit(&weights[unit_of<columns>(i / units, i % units)],
+                  p.weights + (i < p.k * units ? i * 8 : 0), i < p.k * units);
+    load_tile(memory, stage, p, first);
+    for (; first < p.pixels; first += step, stage ^= 1) {
+        copies_wait();
+        __syncthreads();
+        if (first + step < p.pixels) load_tile(memory, stage ^ 1, p, first + step);
+        multiply_tile(memory, stage, p.k, d);
+        uint32_t a[FILTERS / 16][4];
+#pragma unroll
+        for (int half = 0; half < FILTERS / 16; half++) {
+            load_filters(a[half], (const T *)memory.y[stage] + row * p.k, half * 16, p.k);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                sums.d_y[half * 2 + i / 4][i % 2] += number_of<T>(a[half][i / 2], i % 2);
+        }
+        __syncwarp();
+        replace_x<T, columns>(memory.x[stage], a, weights, sums);
+        __syncwarp();
+        for (int i = lane; i < 16 * units; i += 32) {
+            int64_t pixel = first + row + i / units;
+            uint4 *to = (uint4 *)(p.d_x + pixel * columns) + i % units;
+            if (pixel < p.pixels) *to = memory.x[stage][unit_of<columns>(row + i / units, i % units)];
+        }
+    }
+    leave_share(memory, p, d);
+    float *room = memory.sums[0];
+    add_rows(room, sums.d_x, columns, p.products + (int64_t)blockIdx.x * 2 * columns);
+    add_rows(room, sums.products, columns, p.products + ((int64_t)blockIdx.x * 2 + 1) * columns);
+    add_rows(room, sums.d_y, p.k, p.d_bias + (int64_t)blockIdx.x * p.k);
+}
+
 static int64_t pixels_of(const struct conv_call *p)
 {
     return (int64_t)p->n * p->in[0] * p->in[1];
@@ -274,7 +390,7 @@ static int64_t pixels_of(const struct conv_call *p)
 static int blocks_of(const struct conv_call *p)
 {
     int64_t tiles = div_up(pixels_of(p), (int64_t)PIXELS);
-    int64_t most = 4 * cuda_facts(p->call->device)->multiprocessors;
+    int64_t most = (p->phase == PHASE_BACKWARD ? 3 : 4) * cuda_facts(p->call->device)->multiprocessors;
     return (int)(tiles < most ? tiles : most);
 }
 
@@ -301,8 +417,36 @@ template <class T, int columns> static enum status thin_run_pixels(const struct 
     return launched(call);
 }
 
+/* Numbers that a block leaves: of d_w and, of both gradients, of the other sums. */
+static int share_numbers(const struct conv_call *p)
+{
+    return p->k * p->c + (p->phase == PHASE_BACKWARD ? 2 * p->c + p->k : 0);
+}
+
+template <class T, int columns> static enum status thin_run_gradients(const struct conv_call *p)
+{
+    const struct call *call = p->call;
+    int blocks = blocks_of(p);
+    thin_gradients<T> g;
+    g.x = (const T *)call->x[0].data, g.d_y = (const T *)call->d_y.data;
+    g.weights = (const T *)call->params[0].data, g.d_x = (T *)call->d_x[0].data;
+    g.pixels = pixels_of(p), g.c = p->c, g.k = p->k;
+    g.shares = (float *)call->workspace;
+    g.products = g.shares + (int64_t)blocks * p->k * p->c;
+    g.d_bias = g.products + (int64_t)blocks * 2 * p->c;
+    conv_thin_gradients_kernel<T, columns><<<blocks, THREADS, 0, stream_of(call)>>>(g);
+    TRY(launched(call));
+    TRY(columns_finish(call, {g.shares, blocks, 1, p->k * p->c}, (float *)call->d_params[0].data));
+    float *products = (float *)call_data(call, OPERAND_X_PRODUCTS);
+    if (products) TRY(columns_finish(call, {g.products, blocks, 1, 2 * p->c}, products));
+    if (call->param_count < 2) return OK;
+    return columns_finish(call, {g.d_bias, blocks, 1, p->k}, (float *)call->d_params[1].data);
+}
+
 template <class T> static enum status thin_run_type(const struct conv_call *p)
 {
+    if (p->phase == PHASE_BACKWARD)
+        return p->c == 64 ? thin_run_gradients<T, 64>(p) : thin_run_gradients<T, 32>(p);
     if (p->phase != PHASE_BACKWARD_PARAMS)
         return p->c == 64 ? thin_run_pixels<T, 64>(p) : thin_run_pixels<T, 32>(p);
     return p->c % 64 == 0 ? thin_run_columns<T, 64>(p) : thin_run_columns<T, 32>(p);
@@ -315,24 +459,24 @@ static enum status thin_run(const struct call *call, const struct kernel_plan *p
     return p.dtype == F16 ? thin_run_type<__half>(&p) : thin_run_type<__nv_bfloat16>(&p);
 }
 
-#define CAPABILITY 80                    /* that these instructions require */
-
 static bool thin_supports(const struct call *call)
 {
     const struct conv_call p = conv_call_of(call);
     bool product = p.groups == 1, thin = p.k <= FILTERS && p.c % 32 == 0 && pixels_of(&p) % 8 == 0;
     for (int i = 0; i < 2; i++) product = product && p.kernel[i] == 1 && p.stride[i] == 1 && p.pad[i] == 0;
     bool weights = call->phase == PHASE_BACKWARD_PARAMS;
-    bool pixels = (call->phase == PHASE_FORWARD || call->phase == PHASE_BACKWARD_DATA) && p.c <= 64;
-    return (weights || (pixels && call_is_plain(call))) && product && thin &&
-           (p.dtype == F16 || p.dtype == BF16) && cuda_facts(call->device)->capability >= CAPABILITY;
+    bool both = call->phase == PHASE_BACKWARD;
+    return (weights || (p.c <= 64 && (both || call_is_plain(call)))) && product && thin &&
+           (p.dtype == F16 || p.dtype == BF16) &&
+           cuda_facts(call->device)->capability >= CONV_THIN_CAPABILITY;
 }
 
 static bool thin_make(const struct call *call, struct kernel_plan *plan)
 {
     const struct conv_call p = conv_call_of(call);
-    bool sums = call->phase == PHASE_BACKWARD_PARAMS;
-    plan->workspace = sums ? (size_t)blocks_of(&p) * p.k * p.c * sizeof(float) : 0;
+    bool sums = call->phase == PHASE_BACKWARD_PARAMS || call->phase == PHASE_BACKWARD;
+    plan->workspace = sums ? (size_t)blocks_of(&p) * share_numbers(&p) * sizeof(float) : 0;
+    plan->epilogues = AS_BIT(EPILOGUE_PRODUCTS);
     return true;
 }
 

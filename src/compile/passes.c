@@ -52,7 +52,7 @@ REWRITE(differentiate,
         (backward(program), update_set_workspace(program, input->options->lower.update_workspace)))
 REWRITE(running_statistics, running_statistics(program))
 REWRITE(fuse_data_and_weight_gradients,
-        fuse_data_and_weight_gradients(program, input->options->kernel_plans.code_of))
+        fuse_data_and_weight_gradients(program, &input->options->kernel_plans))
 PASS(cut, cut(program, &input->options->cut))
 REWRITE(sync_statistics, sync_statistics(program))
 REWRITE(buckets, buckets(program, &input->options->buckets))

@@ -101,14 +101,27 @@ static const char wide[] =
     "pool = globalavgpool relu3\n"
     "fc = linear pool units=5\n";
 
+/* A convolution to few filters, whose gradients are one instruction, leaves these sums, too. */
+static const char thin[] =
+    "[input]\n"
+    "channels = 3\n"
+    "size = 8\n"
+    "[layers]\n"
+    "conv1 = conv input filters=32 kernel=3 pad=1 bias=no\n"
+    "bn1 = batchnorm conv1\n"
+    "relu1 = relu bn1\n"
+    "conv2 = conv relu1 filters=5 kernel=1\n"
+    "pool = globalavgpool conv2\n"
+    "fc = linear pool units=5\n";
+
 /* A network with residuals, and how many folds, gradients joined by others and sums of products are expected
  * in it. */
 static const struct residuals {
     const char *text;
-    int folded, pooled, joined, picked, y_sums, products, gram;
-} residuals[] = {{bottlenecks, 3, 1, 1, 0, 2, 0, 0}, {strided, 4, 0, 1, 1, 2, 0, 0},
-                 {first_layers, 2, 1, 1, 0, 2, 0, 0}},
-  block = {wide, 1, 0, 0, 0, 1, 1, 1};
+    int folded, pooled, joined, picked, y_sums, products, gram, by_conv;
+} residuals[] = {{bottlenecks, 3, 1, 1, 0, 2, 0, 0, 0}, {strided, 4, 0, 1, 1, 2, 0, 0, 0},
+                 {first_layers, 2, 1, 1, 0, 2, 0, 0, 0}},
+  block = {wide, 1, 0, 0, 0, 1, 1, 1, 0}, ending = {.text = thin, .by_conv = 1};
 #define RESIDUALS (int)(sizeof residuals / sizeof residuals[0])
 
 /* Two inverted residuals: two expanding convolutions are folded. */
@@ -250,7 +263,7 @@ static int count_y_sums(const struct program *program, bool gram)
     return count;
 }
 
-/* Batch norms that get the sums of their gradients from the folded convolution behind them. */
+/* Batch norms that get the sums of their gradients from the convolution behind them. */
 static int count_products(const struct program *program)
 {
     int count = 0;
@@ -271,7 +284,7 @@ static void run_others(struct program *program, void *context)
 {
     const struct others *others = context;
     net_rules(program, "relu_mask", others->code_of);
-    fuse_data_and_weight_gradients(program, others->code_of);
+    fuse_data_and_weight_gradients(program, &(struct kernel_options){.code_of = others->code_of});
     net_rules(program, "join_residual_gradients", others->code_of);
     net_rules(program, "gradient_products", others->code_of);
     if (others->moves) net_recompute_and_offload(program, others->seed);
@@ -350,7 +363,8 @@ static void check_folded_gradients(struct unfolded *u, const struct residuals *o
     assert_int_equal(count_y_sums(&folded.program, false), sums ? of->y_sums * MICRO_BATCHES : 0);
     assert_int_equal(count_y_sums(&folded.program, true), sums ? of->gram * MICRO_BATCHES : 0);
     bool products = joins && others.code_of(op_find("batchnorm"))->supports;
-    assert_int_equal(count_products(&folded.program), products ? of->products * MICRO_BATCHES : 0);
+    assert_int_equal(count_products(&folded.program),
+                     ((products ? of->products : 0) + (joins && can ? of->by_conv : 0)) * MICRO_BATCHES);
     assert_int_equal(count_folded(&u->apart.program, "conv_batchnorm"), 0);
     assert_int_equal(count_folded(&u->apart.program, "batchnorm_maxpool"), 0);
     check_counts(&folded.program, of);
@@ -412,17 +426,19 @@ static void test_concatenations(void **state)
 static void test_products(void **state)
 {
     (void)state;
-    struct unfolded u;
-    open_exact(block.text, &u);
-    for (int reference = 0; reference < 2; reference++) {
-        open_apart(&u, F16, reference, false);
-        check_folded_gradients(&u, &block, true);
+    const struct residuals *all[] = {&block, &ending};
+    for (int i = 0; i < 4; i++) {
+        struct unfolded u;
+        open_exact(all[i / 2]->text, &u);
+        open_apart(&u, F16, i % 2, false);
+        check_folded_gradients(&u, all[i / 2], true);
         net_close(&u.apart);
+        close_exact(&u);
     }
-    close_exact(&u);
 }
 
-/* relu6 moves into depthwise convolutions, whose gradients one instruction makes, where the code can. */
+/* relu6 moves into depthwise convolutions. One instruction makes their gradients, and those of a convolution
+ * to few filters, where the code can. */
 static void check_merged(struct unfolded *u)
 {
     struct net merged;
@@ -433,7 +449,7 @@ static void check_merged(struct unfolded *u)
     net_open(&merged, &u->graph, &options);
     bool can = others.code_of(op_find("conv"))->supports;
     assert_int_equal(count_clipped(&merged.program), can ? 2 * MICRO_BATCHES : 0);
-    if (can) assert_int_equal(merged.program.count, u->apart.program.count - 2 * MICRO_BATCHES);
+    if (can) assert_int_equal(merged.program.count, u->apart.program.count - 3 * MICRO_BATCHES);
     check_against(u, &merged);
 }
 

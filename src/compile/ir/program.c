@@ -345,7 +345,8 @@ static void link_in_place(const struct program *program, struct instruction *at)
     for (int i = 0; i < count; i++) shapes[i] = program->values[operand_x(at, i)].shape;
     bool forward = at->phase == PHASE_FORWARD || at->phase == PHASE_RECOMPUTE;
     if (!at->op->in_place(at->settings, forward ? PHASE_FORWARD : at->phase, count, shapes)) return;
-    int from = forward ? operand_x(at, 0) : operand(at, OPERAND_D_Y, 0);
+    bool both = at->phase == PHASE_BACKWARD && at->op->reference->backward_data;
+    int from = forward || both ? operand_x(at, 0) : operand(at, OPERAND_D_Y, 0);
     int to = forward ? operand_y(at) : operand(at, OPERAND_D_X, 0);
     if (from < 0 || to < 0) return;
     at->in_place_from = from;

@@ -17,10 +17,17 @@
 
 struct merging {
     struct program *program;
-    code_lookup *code_of;
+    const struct kernel_options *kernels;
     struct value_uses *uses;     /* by value, before anything is merged */
     bool *removed;               /* by instruction */
 };
+
+/* True if an op adds the gradient to another one: that may move into the op that computes the later one. */
+static bool is_summand(const struct merging *m, int gradient)
+{
+    int reader = gradient < 0 ? NO_USE : m->uses[gradient].reader;
+    return reader >= 0 && operand(&m->program->instructions[reader], OPERAND_D_Y_ADDEND, 0) >= 0;
+}
 
 /* The instruction of the data gradient for weight gradient i; -1. */
 static int data_gradient_of(const struct merging *m, int i)
@@ -31,7 +38,8 @@ static int data_gradient_of(const struct merging *m, int i)
         if (at->op != weights->op || at->phase != PHASE_BACKWARD_DATA || operand_y(at) != operand_y(weights))
             continue;
         bool same = operand(at, OPERAND_D_Y, 0) == operand(weights, OPERAND_D_Y, 0);
-        return same && operand(at, OPERAND_D_X_ADDEND, 0) < 0 ? j : -1;
+        bool alone = operand(at, OPERAND_D_X_ADDEND, 0) < 0 && !is_summand(m, operand(at, OPERAND_D_X, 0));
+        return same && alone ? j : -1;
     }
     return -1;
 }
@@ -41,8 +49,10 @@ static const struct op_code *code_and_call(const struct merging *m, int i, struc
                                            struct call *call)
 {
     const struct op *op = m->program->instructions[i].op;
-    const struct op_code *code = op ? m->code_of(op) : NULL;
-    if (code) *call = program_call(m->program, i, storage);
+    const struct op_code *code = op ? m->kernels->code_of(op) : NULL;
+    if (!code) return NULL;
+    *call = program_call(m->program, i, storage);
+    call->device = m->kernels->device;
     return code;
 }
 
@@ -177,9 +187,9 @@ static void merge_at(struct merging *m, int i)
     instruction_link(m->program, at);
 }
 
-void fuse_data_and_weight_gradients(struct program *program, code_lookup *code_of)
+void fuse_data_and_weight_gradients(struct program *program, const struct kernel_options *kernels)
 {
-    struct merging m = {.program = program, .code_of = code_of, .uses = value_uses(program),
+    struct merging m = {.program = program, .kernels = kernels, .uses = value_uses(program),
                         .removed = memory_new((size_t)program->count, sizeof(bool))};
     for (int i = 0; i < program->count; i++) merge_at(&m, i);
     build_remove(program, m.removed);

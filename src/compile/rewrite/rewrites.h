@@ -29,7 +29,7 @@ void running_statistics(struct program *program);
 /* The gradients of data and weights become one instruction where code backs_together. Where that reads the
  * output of a folded batch norm, relu6 moves there from it, forward and backward. Before cut: stages have the
  * instructions of a program that is not cut. */
-void fuse_data_and_weight_gradients(struct program *program, code_lookup *code_of);
+void fuse_data_and_weight_gradients(struct program *program, const struct kernel_options *kernels);
 
 /* Ranks normalise micro-batches of the same number together, in a program of one of several. */
 void sync_statistics(struct program *program);
