@@ -191,6 +191,40 @@ static void test_ranks_are_whole(void **state)
         }
 }
 
+static const char net_odd[] =
+    "[input]\n"
+    "channels = 3\n"
+    "size = 9\n"
+    "[layers]\n"
+    "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
+    "bn1 = batchnorm conv1\n"
+    "flat = flatten bn1\n"
+    "fc = linear flat units=5\n";
+
+/* Images of 243 numbers, of which a micro-batch has 12: the second one begins at 8 bytes beyond 16. */
+static void test_images_lie_anywhere(void **state)
+{
+    struct net_options options = {.micro_batches = 2, .storage = F16, .merged = true, .scale = 64,
+                                  .device = *state, .separate = true, .training = true, .batch = BATCH};
+    struct graph graph = net_graph(net_odd, true);
+    struct net net;
+    net_open(&net, &graph, &options);
+    int unaligned = 0;
+    for (int i = 0; i < net.program.count; i++) {
+        const struct instruction *at = &net.program.instructions[i];
+        for (int x = 0; at->op && x < operand_count(at, OPERAND_X); x++) {
+            const struct value *value = &net.program.values[operand_x(at, x)];
+            if (value->home != HOME_IMAGES || value->offset % 16 == 0) continue;
+            assert_string_equal(at->op->name, "cast");
+            unaligned++;
+        }
+    }
+    assert_int_equal(unaligned, 1);
+    net_close(&net);
+    graph_free(&graph);
+    ranks_are_whole(net_odd, options, 2);
+}
+
 static void evaluates_as_whole(const struct net *whole, struct net_options options, int number, int ranks)
 {
     struct net part;
@@ -289,6 +323,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks_are_whole),
+        cmocka_unit_test(test_images_lie_anywhere),
         cmocka_unit_test(test_ranks_evaluate_as_whole),
         cmocka_unit_test(test_statistics_follow_the_batch),
         cmocka_unit_test(test_who_has_a_subtree),

@@ -186,12 +186,22 @@ static void lower_loss_and_rank(struct lowering *l, const int *outputs, int micr
     lower_result(l, &rank, rank_x, micro_batch);
 }
 
+#define IMAGES_ALIGNMENT 16     /* bytes: what loads of kernels and libraries ask for */
+
+/* The images of a micro-batch; a copy of them if they begin anywhere. */
+static int lower_images(struct lowering *l, int micro_batch)
+{
+    int images = value_micro_batch(l, l->program->images, micro_batch);
+    if (l->program->values[images].offset % IMAGES_ALIGNMENT == 0) return images;
+    return build_cast(l->program, images, l->program->storage, micro_batch);
+}
+
 /* A teacher comes first: none of the activations that backward reads are there yet. */
 static void lower_micro_batch(struct lowering *l, int micro_batch)
 {
     struct program *program = l->program;
     int *outputs = memory_new((size_t)l->graph->count, sizeof *outputs);
-    outputs[0] = value_micro_batch(l, program->images, micro_batch);
+    outputs[0] = lower_images(l, micro_batch);
     for (int node = 1; node < l->graph->count; node++)
         if (l->teaches[node]) lower_node(l, node, micro_batch, outputs);
     for (int node = 1; node < l->graph->count; node++)
