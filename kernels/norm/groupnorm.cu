@@ -11,7 +11,7 @@ extern "C" {
 
 #define THREADS 256
 #define SPAN 32              /* chunks of a row that a block takes, at most */
-#define IN_FLIGHT 4          /* chunks of each tensor that a thread loads at once */
+#define PIXELS_LEAST 8       /* of a thread, before more blocks share an image */
 #define PARTS_MAX 256        /* blocks that share an image */
 #define BLOCKS_WANTED 2048   /* in all, if images have so many pixels */
 #define FINISH_CHANNELS 32   /* of a block of finishing kernels */
@@ -47,7 +47,7 @@ static struct groupnorm_layout layout_of(const struct call *call)
     l.span = power_up(l.columns, SPAN);
     l.lanes = THREADS / l.span;
     int64_t across = div_up(l.columns, l.span), share = BLOCKS_WANTED / (l.images * across);
-    int64_t parts = l.pixels / ((int64_t)l.lanes * IN_FLIGHT * 2);
+    int64_t parts = l.pixels / ((int64_t)l.lanes * PIXELS_LEAST);
     parts = parts < share ? parts : share;
     l.parts = (int)(parts < 1 ? 1 : parts < PARTS_MAX ? parts : PARTS_MAX);
     l.eps = (float)s->eps;
@@ -71,24 +71,38 @@ __device__ static inline groupnorm_place place_of(const groupnorm_layout &l, boo
             column < l.columns};
 }
 
-/* Calls work(chunks) for all pixels of a thread, with a chunk of each of `count` tensors at the offset. */
-template <class T, int width, int count, class Work>
+/* Chunks of each of so many tensors that a thread loads at once, and blocks of a multiprocessor that registers
+ * are left for: there are enough bytes in flight. */
+template <int tensors> constexpr int in_flight = tensors == 1 ? 4 : 2;
+template <int tensors> constexpr int blocks_at_once = tensors < 3 ? 4 : 3;
+
+/* Pixels that a thread has at once: `count` of them, the others are zeros; chunks of the first lie at
+ * `first`, of the next one `pitch` further on. */
+struct groupnorm_pixels {
+    int64_t first, pitch;
+    int count;
+    __device__ int64_t operator[](int j) const { return first + j * pitch; }
+};
+
+/* Calls work(chunks, pixels) for all pixels of a thread: chunks[in flight][tensors]. */
+template <class T, int width, int tensors, class Work>
 __device__ static inline void sweep(const groupnorm_layout &l, const groupnorm_place &p,
-                                    const T *const (&from)[count], Work work)
+                                    const T *const (&from)[tensors], Work work)
 {
-    int64_t base = p.image * l.pixels * l.channels + (int64_t)p.column * width;
-    for (int64_t pixel = p.pixel; pixel < l.pixels; pixel += p.step * IN_FLIGHT) {
-        chunk<T, width> got[IN_FLIGHT][count];
+    constexpr int most = in_flight<tensors>;
+    groupnorm_pixels at = {0, p.step * l.channels, 0};
+    for (int64_t pixel = p.pixel; pixel < l.pixels; pixel += p.step * most) {
+        chunk<T, width> got[most][tensors] = {};
+        at.first = (p.image * l.pixels + pixel) * l.channels + (int64_t)p.column * width;
+        at.count = 0;
 #pragma unroll
-        for (int j = 0; j < IN_FLIGHT; j++)
-            if (pixel + j * p.step < l.pixels)
+        for (int j = 0; j < most; j++) {
+            if (pixel + j * p.step >= l.pixels) continue;
 #pragma unroll
-                for (int k = 0; k < count; k++)
-                    got[j][k] =
-                        *(const chunk<T, width> *)(from[k] + base + (pixel + j * p.step) * l.channels);
-#pragma unroll
-        for (int j = 0; j < IN_FLIGHT; j++)
-            if (pixel + j * p.step < l.pixels) work(got[j], base + (pixel + j * p.step) * l.channels);
+            for (int k = 0; k < tensors; k++) got[j][k] = *(const chunk<T, width> *)(from[k] + at[j]);
+            at.count++;
+        }
+        work(got, at);
     }
 }
 
@@ -101,6 +115,16 @@ __device__ static inline void sweep_all(const groupnorm_layout &l, const groupno
     else sweep<T, width, 2>(l, p, {x, d_y}, work);
 }
 
+/* Stores one of the tensors' chunks. */
+template <class T, int width, int most, int tensors>
+__device__ static inline void store(T *to, const chunk<T, width> (&in)[most][tensors], int tensor,
+                                    const groupnorm_pixels &at)
+{
+#pragma unroll
+    for (int j = 0; j < most; j++)
+        if (j < at.count) *(chunk<T, width> *)(to + at[j]) = in[j][tensor];
+}
+
 /* A group's number, of a channel of an image. */
 __device__ static inline int64_t group_at(const groupnorm_layout &l, int64_t image, int channel)
 {
@@ -108,95 +132,90 @@ __device__ static inline int64_t group_at(const groupnorm_layout &l, int64_t ima
 }
 
 /* z = (x - mean) * scale + bias + more, by the same operations in forward, recompute and backward. */
-template <int width> struct groupnorm_factors {
-    float mean[width], scale[width], bias[width];
-    __device__ groupnorm_factors(const groupnorm_layout &l, const groupnorm_tables &t,
-                                 const groupnorm_place &p)
+struct __align__(16) groupnorm_channel {
+    float mean, invstd, scale, bias;
+    __device__ void set(const groupnorm_layout &l, const groupnorm_tables &t, int64_t image, int channel)
     {
-#pragma unroll
-        for (int e = 0; e < width; e++) {
-            int channel = p.column * width + e;
-            int64_t group = group_at(l, p.image, channel);
-            mean[e] = t.mean[group];
-            scale[e] = t.weight ? __fmul_rn(t.invstd[group], t.weight[channel]) : t.invstd[group];
-            bias[e] = t.bias ? t.bias[channel] : 0;
-        }
+        int64_t group = group_at(l, image, channel);
+        mean = t.mean[group], invstd = t.invstd[group];
+        scale = t.weight ? __fmul_rn(invstd, t.weight[channel]) : invstd;
+        bias = t.bias ? t.bias[channel] : 0;
     }
-    /* Computes z from x and, if there are two chunks, more. */
-    template <class T, int count> __device__ float z(const chunk<T, width> (&in)[count], int e) const
+    __device__ float z(float x) const { return fmaf(x - mean, scale, bias); }
+};
+
+/* Of backward: d_x = invstd * (d_z * weight + (tilt * (x - mean) + shift)), exactly 0 where a group is one
+ * number. */
+struct __align__(16) groupnorm_line {
+    float weight, tilt, shift;
+    __device__ void set(const groupnorm_layout &l, const groupnorm_tables &t, int64_t image, int channel)
     {
-        float own = fmaf(to_float(in[0].at[e]) - mean[e], scale[e], bias[e]);
-        return count == 1 ? own : own + to_float(in[count - 1].at[e]);
-    }
-    template <enum activation activation, class T, int count>
-    __device__ chunk<T, width> output(const chunk<T, width> (&in)[count], float slope) const
-    {
-        chunk<T, width> y;
-#pragma unroll
-        for (int e = 0; e < width; e++) y.at[e] = from_float<T>(activate<activation>(z(in, e), slope));
-        return y;
+        int64_t group = group_at(l, image, channel);
+        float count = (float)l.pixels * (float)l.each;
+        weight = t.weight ? t.weight[channel] : 1;
+        shift = -t.sum[group] / count;
+        tilt = -t.invstd[group] * t.product[group] / count;
     }
 };
 
-/* The chunks from which z follows, of those of x, d_y and maybe more that backward has read. */
-template <class T, int width, int count> struct groupnorm_inputs {
-    chunk<T, width> at[count - 1];
-    __device__ groupnorm_inputs(const chunk<T, width> (&in)[count])
-    {
-        at[0] = in[0];
-        if constexpr (count == 3) at[1] = in[2];
+/* The channels of a block lie in shared memory, those of threads side by side, too, so that registers are for
+ * chunks in flight. Calls set(e, threadIdx.x, channel) for each of them, by any thread. */
+template <class Row, int width> using groupnorm_rows = Row[width][SPAN];
+
+template <int width, class Set> __device__ static inline void each_channel(const groupnorm_layout &l, Set set)
+{
+    for (int i = threadIdx.y * l.span + threadIdx.x; i < l.span * width; i += THREADS) {
+        int x = i / width, e = i % width, channel = (int)(blockIdx.y * l.span + x) * width + e;
+        if (channel < l.channels) set(e, x, channel);
     }
-};
+    __syncthreads();
+}
+
+/* Calls body(e, j) for each element e of each tensor's chunk j: channels change most slowly. */
+template <class T, int width, int most, int tensors, class Body>
+__device__ static inline void each_number(const chunk<T, width> (&)[most][tensors], Body body)
+{
+#pragma unroll
+    for (int e = 0; e < width; e++)
+#pragma unroll
+        for (int j = 0; j < most; j++) body(e, j);
+}
 
 /* The block's two sums for each of its channels. Forward: of deviations from the image's first pixel, so that
  * little precision is lost when squares are subtracted (Chan, Golub, LeVeque 1983), and of their squares. */
 template <class T, int width, bool backward, enum activation activation, bool adds>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, (blocks_at_once<1 + backward + adds>))
 groupnorm_sums_kernel(const T *x, const T *d_y, const T *more, const __grid_constant__ groupnorm_layout l,
                       const __grid_constant__ groupnorm_tables t)
 {
     column_sums<2, width> sum = {};
     __shared__ merge_room<column_sums<2, width>> room;
+    __shared__ groupnorm_rows<groupnorm_channel, width> rows;
     groupnorm_place p = place_of(l, false);
-    float base[width], invstd[width];
-    if (p.here) {
-        int64_t start = p.image * l.pixels * l.channels + (int64_t)p.column * width;
-#pragma unroll
-        for (int e = 0; e < width; e++) {
-            int64_t group = group_at(l, p.image, p.column * width + e);
-            base[e] = backward ? t.mean[group] : to_float(x[start + e]);
-            invstd[e] = backward ? t.invstd[group] : 0;
-        }
-        if constexpr (backward && activation) {
-            groupnorm_factors<width> f(l, t, p);
-            sweep_all<T, width, adds>(l, p, x, d_y, more, [&](auto &in, int64_t) {
-                groupnorm_inputs<T, width, 2 + adds> z(in);
-#pragma unroll
-                for (int e = 0; e < width; e++) {
-                    float d = pass_back<activation>(f.z(z.at, e), to_float(in[1].at[e]), l.slope);
-                    sum.at[0][e] += d;
-                    sum.at[1][e] = fmaf(d, (to_float(in[0].at[e]) - base[e]) * invstd[e], sum.at[1][e]);
-                }
-            });
-        } else if constexpr (backward) {
-            sweep<T, width, 2>(l, p, {x, d_y}, [&](chunk<T, width> (&in)[2], int64_t) {
-#pragma unroll
-                for (int e = 0; e < width; e++) {
-                    float d = to_float(in[1].at[e]);
-                    sum.at[0][e] += d;
-                    sum.at[1][e] = fmaf(d, (to_float(in[0].at[e]) - base[e]) * invstd[e], sum.at[1][e]);
-                }
-            });
-        } else {
-            sweep<T, width, 1>(l, p, {x}, [&](chunk<T, width> (&in)[1], int64_t) {
-#pragma unroll
-                for (int e = 0; e < width; e++) {
-                    float deviation = to_float(in[0].at[e]) - base[e];
-                    sum.at[0][e] += deviation;
-                    sum.at[1][e] = fmaf(deviation, deviation, sum.at[1][e]);
-                }
-            });
-        }
+    const T *start = x + p.image * l.pixels * l.channels;
+    each_channel<width>(l, [&](int e, int column, int channel) {
+        if constexpr (backward) rows[e][column].set(l, t, p.image, channel);
+        else rows[e][column].mean = to_float(start[channel]);
+    });
+    auto add = [&](auto &in, const groupnorm_pixels &at) {
+        each_number(in, [&](int e, int j) {
+            const groupnorm_channel &row = rows[e][threadIdx.x];
+            float deviation = to_float(in[j][0].at[e]) - row.mean, first = deviation, second = deviation;
+            if constexpr (backward) {
+                float z = fmaf(deviation, row.scale, row.bias);
+                if constexpr (adds) z += to_float(in[j][2].at[e]);
+                first = pass_back<activation>(z, to_float(in[j][1].at[e]), l.slope);
+                second = deviation * row.invstd;
+            }
+            if (j >= at.count) first = second = 0;
+            sum.at[0][e] += first;
+            sum.at[1][e] = fmaf(first, second, sum.at[1][e]);
+        });
+    };
+    if constexpr (!backward) {
+        if (p.here) sweep<T, width, 1>(l, p, {x}, add);
+    } else {
+        if (p.here) sweep_all<T, width, adds>(l, p, x, d_y, more, add);
     }
     merge_lanes<merge_sums>(sum, threadIdx.y, threadIdx.x, l.span, l.lanes, room);
     if (threadIdx.y > 0 || !p.here) return;
@@ -278,18 +297,26 @@ groupnorm_groups_kernel(const __grid_constant__ groupnorm_layout l,
 }
 
 template <class T, int width, enum activation activation, bool adds>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, (blocks_at_once<1 + adds>))
 groupnorm_normalise_kernel(T *y, const T *x, const T *more, const __grid_constant__ groupnorm_layout l,
                            const __grid_constant__ groupnorm_tables t)
 {
+    __shared__ groupnorm_rows<groupnorm_channel, width> rows;
     groupnorm_place p = place_of(l, true);
+    each_channel<width>(l, [&](int e, int column, int channel) {
+        rows[e][column].set(l, t, p.image, channel);
+    });
     if (!p.here) return;
-    groupnorm_factors<width> f(l, t, p);
-    auto store = [&](auto &in, int64_t at) {
-        *(chunk<T, width> *)(y + at) = f.template output<activation>(in, l.slope);
+    auto normalise = [&](auto &in, const groupnorm_pixels &at) {
+        each_number(in, [&](int e, int j) {
+            float z = rows[e][threadIdx.x].z(to_float(in[j][0].at[e]));
+            if constexpr (adds) z += to_float(in[j][1].at[e]);
+            in[j][0].at[e] = from_float<T>(activate<activation>(z, l.slope));
+        });
+        store(y, in, 0, at);
     };
-    if constexpr (adds) sweep<T, width, 2>(l, p, {x, more}, store);
-    else sweep<T, width, 1>(l, p, {x}, store);
+    if constexpr (adds) sweep<T, width, 2>(l, p, {x, more}, normalise);
+    else sweep<T, width, 1>(l, p, {x}, normalise);
 }
 
 /* The tensors of backward. Results may be NULL: the gradients, and y, recomputed. */
@@ -309,41 +336,37 @@ template <class T> static groupnorm_tensors<T> tensors_of(const struct call *cal
     return g;
 }
 
-/* d_x = invstd * (d_z * weight + (tilt * (x - mean) + shift)), exactly 0 where a group is one number. */
+/* Results take the places of what they follow from: d_x that of x, d_more or y again that of d_y. */
 template <class T, int width, enum activation activation, bool adds>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, blocks_at_once<3>)
 groupnorm_gradient_kernel(const __grid_constant__ groupnorm_tensors<T> g,
                           const __grid_constant__ groupnorm_layout l,
                           const __grid_constant__ groupnorm_tables t)
 {
+    __shared__ groupnorm_rows<groupnorm_channel, width> rows;
+    __shared__ groupnorm_rows<groupnorm_line, width> lines;
     groupnorm_place p = place_of(l, true);
+    each_channel<width>(l, [&](int e, int column, int channel) {
+        rows[e][column].set(l, t, p.image, channel);
+        lines[e][column].set(l, t, p.image, channel);
+    });
     if (!p.here) return;
-    groupnorm_factors<width> f(l, t, p);
-    float invstd[width], weight[width], tilt[width], shift[width], count = (float)l.pixels * (float)l.each;
-#pragma unroll
-    for (int e = 0; e < width; e++) {
-        int64_t group = group_at(l, p.image, p.column * width + e);
-        invstd[e] = t.invstd[group];
-        weight[e] = t.weight ? t.weight[p.column * width + e] : 1;
-        shift[e] = -t.sum[group] / count;
-        tilt[e] = -invstd[e] * t.product[group] / count;
-    }
     constexpr bool reads = adds && activation;
-    sweep_all<T, width, reads>(l, p, g.x, g.d_y, g.more, [&](auto &in, int64_t at) {
-        groupnorm_inputs<T, width, 2 + reads> z(in);
-        if (g.again) *(chunk<T, width> *)(g.again + at) = f.template output<activation>(z.at, l.slope);
-        chunk<T, width> out, d_more;
-#pragma unroll
-        for (int e = 0; e < width; e++) {
-            float d = to_float(in[1].at[e]);
-            if constexpr (activation) d = pass_back<activation>(f.z(z.at, e), d, l.slope);
-            out.at[e] = from_float<T>(
-                invstd[e] * (__fmul_rn(d, weight[e]) +
-                             fmaf(tilt[e], to_float(in[0].at[e]) - f.mean[e], shift[e])));
-            d_more.at[e] = from_float<T>(d);
-        }
-        if (adds && g.d_more) *(chunk<T, width> *)(g.d_more + at) = d_more;
-        if (g.d_x) *(chunk<T, width> *)(g.d_x + at) = out;
+    sweep_all<T, width, reads>(l, p, g.x, g.d_y, g.more, [&](auto &in, const groupnorm_pixels &at) {
+        each_number(in, [&](int e, int j) {
+            const groupnorm_channel &row = rows[e][threadIdx.x];
+            const groupnorm_line &line = lines[e][threadIdx.x];
+            float x = to_float(in[j][0].at[e]), d = to_float(in[j][1].at[e]), z = row.z(x);
+            if constexpr (reads) z += to_float(in[j][2].at[e]);
+            if constexpr (activation) d = pass_back<activation>(z, d, l.slope);
+            in[j][0].at[e] = from_float<T>(
+                row.invstd * (__fmul_rn(d, line.weight) + fmaf(line.tilt, x - row.mean, line.shift)));
+            if constexpr (adds) in[j][1].at[e] = from_float<T>(d);
+            else if (g.again) in[j][1].at[e] = from_float<T>(activate<activation>(z, l.slope));
+        });
+        if (g.d_x) store(g.d_x, in, 0, at);
+        if (adds && g.d_more) store(g.d_more, in, 1, at);
+        if (!adds && g.again) store(g.again, in, 1, at);
     });
 }
 
