@@ -7,7 +7,8 @@
  * where x[1] and the activation, an epilogue, are there if rules have put them there (rewrite/rules.c).
  * Backward recomputes z. With d_z = d_y * activation'(z), g = d_z * weight and means over the group:
  *     d_weight = sum over images and pixels of d_z * xhat,   d_bias = sum over them of d_z,   d_x[1] = d_z
- *     d_x = invstd * (g - mean(g) - xhat * mean(g * xhat)) */
+ *     d_x = invstd * (g - mean(g) - xhat * mean(g * xhat))
+ * whose sum over a group is 0: where each channel is one, so is the gradient of a bias added to x. */
 #include "kernels/norm/groupnorm.h"
 
 #include <math.h>
@@ -53,14 +54,17 @@ unsigned groupnorm_reads(const void *settings, enum phase phase)
     return READS_X | READS_PARAMS | READS_SAVED;
 }
 
-/* At most one activation, among those that x[1] has code for. */
+/* At most one activation, among those that x[1] has code for; the sums of d_x[0] that are known. */
 bool groupnorm_supports(const struct call *call)
 {
     enum activation activation = call_activation(call).kind;
     bool joins = activation == ACTIVATION_NONE || activation == ACTIVATION_RELU ||
                  activation == ACTIVATION_LEAKY_RELU;
-    return call->operand_count == 0 && call->epilogue_count == (activation != ACTIVATION_NONE) &&
-           (joins || call->x_count == 1);
+    bool sums = call_operand(call, OPERAND_D_X_SUMS);
+    int64_t channels = call->x[0].shape.c;
+    if (sums && groupnorm_groups(call->settings, channels) != channels) return false;
+    return call->operand_count == sums && call->epilogue_count == sums + (activation != ACTIVATION_NONE) &&
+           (!sums || call->phase == PHASE_BACKWARD) && (joins || call->x_count == 1);
 }
 
 /* A group of an image: the element of its pixel p and channel c is first + p * pitch + c. */
@@ -192,6 +196,14 @@ static void backward_group(const struct call *call, const struct group *g)
         }
 }
 
+static void sum_gradient(const struct call *call, int64_t channel)
+{
+    double sum = 0;
+    for (int64_t i = channel; i < shape_count(call->x[0].shape); i += call->x[0].shape.c)
+        sum += tensor_get(&call->d_x[0], i);
+    tensor_set(call_operand(call, OPERAND_D_X_SUMS), channel, sum);
+}
+
 static enum status groupnorm_backward(const struct call *call)
 {
     for (int64_t c = 0; call->param_count > 0 && c < call->x[0].shape.c; c++) backward_channel(call, c);
@@ -199,6 +211,8 @@ static enum status groupnorm_backward(const struct call *call)
         struct group g = group_of(call, i);
         backward_group(call, &g);
     }
+    for (int64_t c = 0; call_operand(call, OPERAND_D_X_SUMS) && c < call->x[0].shape.c; c++)
+        sum_gradient(call, c);
     if (!call_operand(call, OPERAND_Y_RECOMPUTED)) return OK;
     struct call recompute = call_that_recomputes(call);
     return groupnorm_normalise(&recompute);

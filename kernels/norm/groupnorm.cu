@@ -15,7 +15,7 @@ extern "C" {
 #define PARTS_MAX 256        /* blocks that share an image */
 #define BLOCKS_WANTED 2048   /* in all, if images have so many pixels */
 #define FINISH_CHANNELS 32   /* of a block of finishing kernels */
-#define FINISH_LANES 8
+#define FINISH_LANES 32
 
 struct groupnorm_layout {
     int64_t images, pixels;
@@ -71,8 +71,8 @@ __device__ static inline groupnorm_place place_of(const groupnorm_layout &l, boo
             column < l.columns};
 }
 
-/* Chunks of each of so many tensors that a thread loads at once, and blocks of a multiprocessor that registers
- * are left for: there are enough bytes in flight. */
+/* Chunks of each of so many tensors that a thread loads at once, and blocks of a multiprocessor for which
+ * registers are left: together there are enough bytes in flight. */
 template <int tensors> constexpr int in_flight = tensors == 1 ? 4 : 2;
 template <int tensors> constexpr int blocks_at_once = tensors < 3 ? 4 : 3;
 
@@ -235,6 +235,7 @@ groupnorm_channels_kernel(const T *x, const __grid_constant__ groupnorm_layout l
     int64_t image = blockIdx.x / across;
     int channel = (int)(blockIdx.x - image * across) * FINISH_CHANNELS + threadIdx.x;
     double first = 0, second = 0;
+#pragma unroll 4
     for (int part = threadIdx.y; channel < l.channels && part < l.parts; part += FINISH_LANES) {
         const float *at = t.parts + (image * l.parts + part) * 2 * l.channels + channel;
         first += at[0], second += at[l.channels];
@@ -489,6 +490,9 @@ static enum status groupnorm_backward(const struct call *call)
         if (g.d_x || g.d_more || g.again)
             groupnorm_gradient_kernel<T, width, activation, joins>
                 <<<sweep_grid(&l), dim3(l.span, l.lanes), 0, stream_of(call)>>>(g, l, t);
+        if (float *sums = (float *)call_data(call, OPERAND_D_X_SUMS))
+            TRY(cuda_status(call->device, cudaMemsetAsync(sums, 0, (size_t)l.channels * sizeof *sums,
+                                                          stream_of(call)), "filling memory"));
         if (call->param_count > 0)
             groupnorm_params_kernel<<<(unsigned)div_up(l.channels, THREADS), THREADS, 0, stream_of(call)>>>(
                 (float *)call->d_params[0].data, (float *)call->d_params[1].data, l, t);

@@ -311,6 +311,8 @@ static enum status groupnorm_cpu_run(const struct call *call)
     for (int i = 0; call->phase == PHASE_BACKWARD && i < call->param_count; i++)
         for (int64_t c = 0; call->d_params[i].data && c < channels; c++)
             tensor_set(&call->d_params[i], c, totals[i * channels + c]);
+    for (int64_t c = 0; call_operand(call, OPERAND_D_X_SUMS) && c < channels; c++)
+        tensor_set(call_operand(call, OPERAND_D_X_SUMS), c, 0);
     return OK;
 }
 
