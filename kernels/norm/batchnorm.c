@@ -92,6 +92,12 @@ static bool batchnorm_masks(const void *settings, const struct tensor *x)
            x[0].shape.c % 8 == 0;
 }
 
+/* Backward's second sweep reads a number of x once, before it writes y there. */
+static bool batchnorm_in_place(const void *settings, enum phase phase, int x_count, const struct shape *x)
+{
+    return phase != PHASE_RECOMPUTE || x_count == 1;
+}
+
 static unsigned batchnorm_reads(const void *settings, enum phase phase)
 {
     return READS_FIRST_X | READS_PARAMS | READS_SAVED | (reads_y(settings) ? READS_Y : 0);
@@ -421,7 +427,7 @@ const struct op batchnorm_op = {
     .params = batchnorm_params,
     .saved = batchnorm_saved,
     .reads = batchnorm_reads,
-    .in_place = elementwise_in_place,
+    .in_place = batchnorm_in_place,
     .masks = batchnorm_masks,
     .backward_recomputes = true,
     .moments = {SAVED_MEAN, SAVED_VARIANCE},

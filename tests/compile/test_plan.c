@@ -51,8 +51,10 @@ static void add_instruction(struct program *program, struct random *random, int 
     if (below(random, 4) == 0)
         operand_set(&at, OPERAND_WORKSPACE, 0, add_value(program, random, KIND_WORKSPACE));
     if (operand_count(&at, OPERAND_X) > 0 && below(random, 2)) {
-        at.in_place_from = operand_x(&at, 0);
-        at.in_place_to = values[first];
+        int p = (int)below(random, IN_PLACE_PAIRS);
+        at.in_place[p] = (struct in_place){operand_x(&at, 0), values[first]};
+        if (operand_count(&at, OPERAND_X) > 1 && writes > 1)
+            at.in_place[!p] = (struct in_place){operand_x(&at, 1), values[first + 1]};
     }
     build_push(program, at);
 }
@@ -273,7 +275,7 @@ static int born_at(const struct program *program, int i, int not)
 {
     const struct instruction *at = &program->instructions[i];
     FOR_WRITES(o, at)
-        if (o->value != not && at->in_place_to != o->value) return o->value;
+        if (o->value != not && instruction_over(at, o->value) < 0) return o->value;
     return -1;
 }
 
@@ -321,13 +323,14 @@ static void test_in_place_refused(void **state)
         struct reason reason;
         assert_int_equal(plan_make(&program, true, SECONDS, &plan), OK);
         for (int i = 0; i < program.count; i++) {
-            struct instruction *at = &program.instructions[i];
-            if (at->in_place_to < 0 || plan.lifetimes[at->in_place_to].group == at->in_place_to) continue;
-            int saved = at->in_place_from;
-            at->in_place_from = -1;
-            assert_false(plan_verify(&program, &plan, &reason));
-            at->in_place_from = saved;
-            planted++;
+            for (int p = 0; p < IN_PLACE_PAIRS; p++) {
+                struct in_place *pair = &program.instructions[i].in_place[p], saved = *pair;
+                if (pair->to < 0 || plan.lifetimes[pair->to].group == pair->to) continue;
+                pair->from = -1;
+                assert_false(plan_verify(&program, &plan, &reason));
+                *pair = saved;
+                planted++;
+            }
         }
         plan_free(&plan);
         program_free(&program);

@@ -1163,6 +1163,24 @@ static void assert_remade(const struct op_case *c)
     op_case_poison(&c->y_recomputed);
 }
 
+/* ... over x[0]. */
+static void check_remade_in_place(const struct op_case *c, const struct op_code *code, void *kernel_plan,
+                                  const struct copies *expected)
+{
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, PHASE_BACKWARD, &storage);
+    struct copies x = {0};
+    copies_add(&x, &c->x[0]);
+    poison_outputs(&call);
+    call.x[0].data = call_put(&call, OPERAND_Y_RECOMPUTED)->data = x.tensor[0].data;
+    assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
+    struct copies found = outputs_of(&call);
+    assert_same_bits(expected, &found);
+    assert_memory_equal(x.tensor[0].data, c->y.data, tensor_bytes(&c->y));
+    copies_free(&found);
+    copies_free(&x);
+}
+
 /* Backward that makes its output again by the way: to the bit, and so are the gradients, wanted or not. */
 static void assert_recomputes(const struct subject *s, const struct op_code *code)
 {
@@ -1183,6 +1201,7 @@ static void assert_recomputes(const struct subject *s, const struct op_code *cod
     assert_remade(c);
     assert_int_equal(op_case_run_captured(code, kernel_plan, &call), OK);
     assert_remade(c);
+    if (in_place(c, PHASE_RECOMPUTE)) check_remade_in_place(c, code, kernel_plan, &kept);
     call.d_x[0] = (struct tensor){.data = NULL};
     assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
     assert_remade(c);

@@ -95,10 +95,9 @@ static bool dies_at(const struct life *life, int from, int i)
     return used_here;
 }
 
-static void place_over(const struct life *life, int i, struct lifetime *lifetimes)
+static void place_over(const struct life *life, int i, struct in_place pair, struct lifetime *lifetimes)
 {
-    const struct instruction *at = &life->program->instructions[i];
-    int from = at->in_place_from, to = at->in_place_to;
+    int from = pair.from, to = pair.to;
     if (from < 0 || to < 0) return;
     const struct value *source = &life->program->values[from], *target = &life->program->values[to];
     if (source->home != HOME_ARENA || target->home != HOME_ARENA || target->bytes > source->bytes) return;
@@ -119,6 +118,8 @@ void liveness(const struct program *program, bool share, struct lifetime *lifeti
             if (end > lifetimes[v].dead) lifetimes[v].dead = end;
         }
     }
-    for (int i = 0; share && i < program->count; i++) place_over(&life, i, lifetimes);
+    for (int i = 0; share && i < program->count; i++)
+        for (int p = 0; p < IN_PLACE_PAIRS; p++)
+            place_over(&life, i, program->instructions[i].in_place[p], lifetimes);
     life_close(&life);
 }

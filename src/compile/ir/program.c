@@ -82,8 +82,8 @@ const void *build_settings(struct program *program, const struct op *op, char *t
 struct instruction instruction_new(enum phase phase, const struct op *op, const void *settings, char *name)
 {
     return (struct instruction){.phase = phase, .op = op, .settings = settings, .name = name, .node = -1,
-                                .kernel_plan = -1, .loss_weight = 1, .behind = -1, .in_place_from = -1,
-                                .in_place_to = -1};
+                                .kernel_plan = -1, .loss_weight = 1, .behind = -1,
+                                .in_place = {{-1, -1}, {-1, -1}}};
 }
 
 struct instruction instruction_transfer(enum instruction_kind kind, enum phase phase, char *name, int x,
@@ -233,6 +233,13 @@ void epilogues_take(struct instruction *at, const struct instruction *from)
     }
 }
 
+int instruction_over(const struct instruction *at, int value)
+{
+    for (int p = 0; p < IN_PLACE_PAIRS; p++)
+        if (at->in_place[p].to == value) return at->in_place[p].from;
+    return -1;
+}
+
 bool instruction_reads(const struct instruction *at, int value)
 {
     FOR_OPERANDS(o, at)
@@ -335,22 +342,28 @@ static void mark_repeated(struct instruction *at, int k)
             at->operands[k].access |= ACCESS_REPEATED;
 }
 
-/* The in-place pair that the op allows; liveness decides whether `from` dies there. */
-static void link_in_place(const struct program *program, struct instruction *at)
+/* Lets `to` take the place of `from`, if both are operands and the op allows it in the phase. */
+static void pair_in_place(const struct program *program, struct instruction *at, enum phase phase,
+                          struct in_place pair)
 {
     struct shape shapes[OP_MAX_INPUTS];
-    at->in_place_from = at->in_place_to = -1;
-    if (!at->op->in_place || at->phase == PHASE_UPDATE || at->phase == PHASE_BACKWARD_PARAMS) return;
     int count = operand_count(at, OPERAND_X);
     for (int i = 0; i < count; i++) shapes[i] = program->values[operand_x(at, i)].shape;
+    if (pair.from < 0 || pair.to < 0 || !at->op->in_place(at->settings, phase, count, shapes)) return;
+    at->in_place[phase == PHASE_RECOMPUTE] = pair;
+}
+
+/* The in-place pairs that the op allows; liveness decides whether `from` dies there. */
+static void link_in_place(const struct program *program, struct instruction *at)
+{
     bool forward = at->phase == PHASE_FORWARD || at->phase == PHASE_RECOMPUTE;
-    if (!at->op->in_place(at->settings, forward ? PHASE_FORWARD : at->phase, count, shapes)) return;
     bool both = at->phase == PHASE_BACKWARD && at->op->reference->backward_data;
-    int from = forward || both ? operand_x(at, 0) : operand(at, OPERAND_D_Y, 0);
+    int x = operand_x(at, 0), over = forward || both ? x : operand(at, OPERAND_D_Y, 0);
     int to = forward ? operand_y(at) : operand(at, OPERAND_D_X, 0);
-    if (from < 0 || to < 0) return;
-    at->in_place_from = from;
-    at->in_place_to = to;
+    at->in_place[0] = at->in_place[1] = (struct in_place){-1, -1};
+    if (!at->op->in_place || at->phase == PHASE_UPDATE || at->phase == PHASE_BACKWARD_PARAMS) return;
+    pair_in_place(program, at, forward ? PHASE_FORWARD : at->phase, (struct in_place){over, to});
+    pair_in_place(program, at, PHASE_RECOMPUTE, (struct in_place){x, operand(at, OPERAND_Y_RECOMPUTED, 0)});
 }
 
 static void link_op(const struct program *program, struct instruction *at)

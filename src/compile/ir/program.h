@@ -77,6 +77,12 @@ struct operand {
     int value;
 };
 
+/* Value ids: `to` may take the place of `from`, if that dies at the instruction; -1: no pair. */
+struct in_place {
+    int from, to;
+};
+#define IN_PLACE_PAIRS 2
+
 /* x, params, saved and y are operands in every phase, because code needs their shapes; the update, and what
  * adds up squares for it, read gradients as d_params, and the update writes parameters as params. */
 struct instruction {
@@ -100,7 +106,7 @@ struct instruction {
     int *waits;              /* earlier instructions on other streams that must have ended */
     int wait_count;
     int behind;              /* an earlier transfer that must have ended, so that its memory is free; -1 */
-    int in_place_from, in_place_to;  /* value ids: `to` may take `from`'s place, if `from` dies here; -1 */
+    struct in_place in_place[IN_PLACE_PAIRS];
 };
 
 struct program {
@@ -193,6 +199,8 @@ static inline bool operand_is_extra(const struct operand *operand)
 #define FOR_WRITES(o, at) FOR_OPERANDS(o, at) if (o->access & ACCESS_WRITE)
 
 bool instruction_reads(const struct instruction *at, int value);
+/* The value whose place `value` may take at the instruction; -1. */
+int instruction_over(const struct instruction *at, int value);
 bool instruction_writes(const struct instruction *at, int value);
 
 static inline bool instruction_is_copy(const struct instruction *at)

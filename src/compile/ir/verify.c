@@ -147,7 +147,7 @@ static bool may_replace(struct memory_state *mem, int i, int old, int writes)
 {
     const struct instruction *at = &mem->program->instructions[i];
     const struct history *history = &mem->histories[old];
-    bool in_place = at->in_place_from == old && at->in_place_to == writes &&
+    bool in_place = instruction_over(at, writes) == old &&
                     mem->plan->offsets[old] == mem->plan->offsets[writes];
     bool stays = at->kind == INSTRUCTION_ALL_GATHER && operand_x(at, 0) == old &&
                  value_placed(mem->program, old) == writes;

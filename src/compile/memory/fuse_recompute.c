@@ -7,7 +7,8 @@
  * waits for the last weight gradient but one (streams.c) would otherwise wait for the one that has just
  * started.
  *
- * If that exceeds the limit of live bytes, candidates around the peak are not fused. */
+ * If that exceeds the limit of live bytes, those around the peak come directly behind the backward
+ * instruction, and if it still does, they are not fused. */
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -15,13 +16,16 @@
 #include "compile/memory/plan.h"
 #include "compile/memory/recompute.h"
 
+/* The place of the weight gradients. */
+enum place { FAR, NEAR, APART };
+
 struct fusing {
     const struct program *program;
     int *after;              /* by instruction: the one that it now comes after; -1: it stays */
     int *makes;              /* by instruction: the one that it replaces; -1: none */
     int *until;              /* by instruction: the last whose surroundings change, if it is left out; -1 */
     int *followed;           /* by instruction: the first of those that come after it; -1: none */
-    bool *apart;             /* by instruction: it is not fused */
+    enum place *place;       /* by instruction that may be replaced */
     bool *late;              /* by value: written by an instruction that moves */
 };
 
@@ -34,7 +38,7 @@ static struct fusing fusing_open(const struct program *program)
         .makes = memory_new(count, sizeof(int)),
         .until = memory_new(count, sizeof(int)),
         .followed = memory_new(count, sizeof(int)),
-        .apart = memory_new(count, sizeof(bool)),
+        .place = memory_new(count, sizeof(enum place)),
         .late = memory_new((size_t)program->value_count, sizeof(bool)),
     };
 }
@@ -45,7 +49,7 @@ static void fusing_close(struct fusing *m)
     free(m->makes);
     free(m->until);
     free(m->followed);
-    free(m->apart);
+    free(m->place);
     free(m->late);
 }
 
@@ -115,7 +119,7 @@ static int place_after(const struct fusing *m, int last)
 
 static void move_readers(struct fusing *m, int again, int last)
 {
-    int place = place_after(m, last);
+    int place = m->place[again] == FAR ? place_after(m, last) : last;
     m->makes[last] = again;
     m->until[again] = place;
     for (int i = again + 1; i < last; i++)
@@ -134,7 +138,8 @@ static void fuse_one(struct fusing *m, int i)
 {
     const struct program *program = m->program;
     const struct instruction *again = &program->instructions[i];
-    if (m->apart[i] || again->phase != PHASE_RECOMPUTE || !again->op || !fuse_recompute_may(again)) return;
+    if (m->place[i] == APART || again->phase != PHASE_RECOMPUTE || !again->op) return;
+    if (!fuse_recompute_may(again)) return;
     int last = backward_of(program, i);
     if (last < 0 || m->makes[last] >= 0) return;
     if (operand(&program->instructions[last], OPERAND_Y_RECOMPUTED, 0) >= 0) return;
@@ -174,19 +179,20 @@ static struct instruction *instructions_reordered(const struct fusing *m, int *o
     return to;
 }
 
-/* Marks what is fused around instruction `peak` as not to be fused; false: nothing is. */
+/* Moves what is fused around instruction `peak` nearer, or undoes it; false: nothing is. */
 static bool fusing_separate(struct fusing *m, int peak)
 {
     bool any = false;
     for (int i = 0; i <= peak; i++) {
         if (m->until[i] < peak) continue;
-        m->apart[i] = true;
+        m->place[i]++;
+        m->until[i] = -1;                /* once a round */
         any = true;
     }
     return any;
 }
 
-/* Undoes fusion around the maximum of each stretch of a micro-batch's instructions above the limit. */
+/* Reduces fusion around the maximum of each stretch of a micro-batch's instructions above the limit. */
 static bool separate_peaks(struct fusing *m, const struct program *made, const int *order, int64_t limit)
 {
     int64_t *live = plan_live_bytes(made);
@@ -203,7 +209,7 @@ static bool separate_peaks(struct fusing *m, const struct program *made, const i
     return any;
 }
 
-/* True if the limit required undoing a fusion. */
+/* True if the limit required reducing a fusion. */
 static bool separate_excess(struct fusing *m, int64_t limit, int *order)
 {
     struct program made = *m->program;

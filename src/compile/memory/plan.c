@@ -235,8 +235,8 @@ int64_t plan_live_peak(const struct program *program)
 /* True if an instruction's output has separate memory from its inputs. */
 static bool has_own_place(const struct program *program, const struct instruction *at, int value)
 {
-    bool in_place = at->in_place_from >= 0 && value == at->in_place_to &&
-                    program->values[value_placed(program, at->in_place_from)].home == HOME_ARENA;
+    int over = instruction_over(at, value);
+    bool in_place = over >= 0 && program->values[value_placed(program, over)].home == HOME_ARENA;
     return !in_place && !instruction_reads(at, value);
 }
 

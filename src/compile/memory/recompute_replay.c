@@ -31,14 +31,19 @@ static inline void tensor_use(struct replay *replay, int value)
     tensor->last = replay->time;
 }
 
-static void use_in_place(struct replay *replay, const struct instruction *at)
+static void use_in_place(struct replay *replay, struct in_place pair)
 {
-    if (at->in_place_from < 0 || replay->slot[at->in_place_to] < 0) return;
-    if (replay->program->values[at->in_place_to].home == HOME_PART) return;
-    int from = tensor_of(replay, at->in_place_from);
+    if (pair.from < 0 || replay->slot[pair.to] < 0) return;
+    if (replay->program->values[pair.to].home == HOME_PART) return;
+    int from = tensor_of(replay, pair.from);
     if (from < 0) return;                /* not in the arena */
     *array_put(replay->in_place, replay->in_place_count, replay->in_place_room) =
-        (struct replay_in_place){from, tensor_of(replay, at->in_place_to), replay->time};
+        (struct replay_in_place){from, tensor_of(replay, pair.to), replay->time};
+}
+
+static void uses_in_place(struct replay *replay, const struct instruction *at)
+{
+    for (int p = 0; p < IN_PLACE_PAIRS; p++) use_in_place(replay, at->in_place[p]);
 }
 
 static void replay_step_end(struct replay *replay, int entry)
@@ -50,7 +55,7 @@ static void replay_as_is(struct replay *replay, int i)
 {
     for (int u = replay->uses_first[i]; u < replay->uses_first[i + 1]; u++)
         tensor_use(replay, replay->uses[u]);
-    use_in_place(replay, &replay->program->instructions[i]);
+    uses_in_place(replay, &replay->program->instructions[i]);
     replay_step_end(replay, i);
 }
 
@@ -79,7 +84,7 @@ static void replay_recomputed(struct replay *replay, int i)
     for (int k = 0; k < again->reads; k++)
         if (replay->slot[reads[k]] >= 0) tensor_use(replay, reads[k]);
     for (int k = 0; k < again->made; k++) copy_add(replay, made[k]);
-    use_in_place(replay, at);
+    uses_in_place(replay, at);
     replay_step_end(replay, ~i);
 }
 
@@ -192,9 +197,11 @@ static bool *varying_values(const struct replay *replay)
     while (more) {
         more = false;
         for (int i = replay->begin; i < replay->walk.end; i++) {
-            const struct instruction *at = &program->instructions[i];
-            if (at->in_place_from < 0 || varies[at->in_place_from] == varies[at->in_place_to]) continue;
-            varies[at->in_place_from] = varies[at->in_place_to] = more = true;
+            for (int p = 0; p < IN_PLACE_PAIRS; p++) {
+                struct in_place pair = program->instructions[i].in_place[p];
+                if (pair.from < 0 || varies[pair.from] == varies[pair.to]) continue;
+                varies[pair.from] = varies[pair.to] = more = true;
+            }
         }
     }
     return varies;
