@@ -152,8 +152,8 @@ struct op {
      * RECOMPUTE, which reads parameters and saved tensors in any case, and all of x or nothing of it. NULL:
      * nothing. */
     unsigned (*reads)(const void *settings, enum phase phase);
-    /* True if forward may write y over x[0], backward d_x[0] over d_y (with backward_data: x[0]) and (RECOMPUTE)
-     * Y_RECOMPUTED over x[0], if those are not used afterwards, with the same bits. NULL: none of these. */
+    /* True if forward may write y over x[0], backward d_x[0] over d_y (x[0] with backward_data or of a root),
+     * and (RECOMPUTE) Y_RECOMPUTED over x[0], if these are read no more, with the same bits. NULL: none. */
     bool (*in_place)(const void *settings, enum phase phase, int x_count, const struct shape *x);
     /* True if backward only needs to know which elements of y are 0, and a mask of whole bytes is much
      * smaller than y. NULL: no. */

@@ -68,6 +68,11 @@ static unsigned pixel_loss_reads(const void *settings, enum phase phase)
     return READS_X | READS_SAVED;
 }
 
+static bool pixel_loss_in_place(const void *settings, enum phase phase, int x_count, const struct shape *x)
+{
+    return phase == PHASE_BACKWARD;
+}
+
 static bool pixel_loss_no_gradient(int input) { return input != PIXEL_INPUT_LOGITS; }
 
 /* The class of a pixel of the logits; -1: it does not count; -2: no class has this number. */
@@ -233,6 +238,7 @@ const struct op pixel_loss_op = {
     .output_dtype = targets_loss_dtype,
     .saved = pixel_loss_saved,
     .reads = pixel_loss_reads,
+    .in_place = pixel_loss_in_place,
     .no_gradient = pixel_loss_no_gradient,
     .reference = &reference,
     .cpu = &pixel_loss_cpu,

@@ -358,7 +358,8 @@ static void link_in_place(const struct program *program, struct instruction *at)
 {
     bool forward = at->phase == PHASE_FORWARD || at->phase == PHASE_RECOMPUTE;
     bool both = at->phase == PHASE_BACKWARD && at->op->reference->backward_data;
-    int x = operand_x(at, 0), over = forward || both ? x : operand(at, OPERAND_D_Y, 0);
+    bool over_x = forward || both || at->op->root;
+    int x = operand_x(at, 0), over = over_x ? x : operand(at, OPERAND_D_Y, 0);
     int to = forward ? operand_y(at) : operand(at, OPERAND_D_X, 0);
     at->in_place[0] = at->in_place[1] = (struct in_place){-1, -1};
     if (!at->op->in_place || at->phase == PHASE_UPDATE || at->phase == PHASE_BACKWARD_PARAMS) return;
