@@ -78,6 +78,12 @@ struct pool_plane pool_halves(struct shape x, struct shape pooled)
     };
 }
 
+bool pool_is_halves(const struct pool *pool)
+{
+    struct pool_axis axis = axis_sliding(pool, 2);
+    return axis.kernel == 2 && axis.stride == 2 && axis.pad == 0 && axis.dilation == 1;
+}
+
 struct pool_plane pool_relu(const struct call *call)
 {
     struct pool_plane plane = pool_sliding(call);

@@ -78,6 +78,7 @@ struct pool_plane pool_relu(const struct call *call);     /* sliding, with a rel
 /* A plane of windows of 2x2, two apart; `pooled` tells whether those at odd edges, which lack inputs,
  * count. */
 struct pool_plane pool_halves(struct shape x, struct shape pooled);
+bool pool_is_halves(const struct pool *pool);
 
 /* The tensors that a maximum's backward reads. */
 unsigned pool_reads_saved(const void *settings, enum phase phase);

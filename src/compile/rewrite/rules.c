@@ -191,17 +191,11 @@ static bool fold_pool(struct match *m)
     return take_result(m);
 }
 
-static bool halves(const struct pool *pool)
-{
-    return pool->kernel == 2 && (pool->stride == 0 || pool->stride == 2) && pool->pad == 0 &&
-           pool->dilation <= 1;
-}
-
 /* Somebody else reads y, too. */
 static bool pool_output(struct match *m)
 {
     int number = operand(m->second, OPERAND_SAVED, 0);
-    if (!halves(m->second->settings) || number < 0 || m->uses[m->value].reads == 0) return false;
+    if (!pool_is_halves(m->second->settings) || number < 0 || m->uses[m->value].reads == 0) return false;
     epilogue_add(m->first, EPILOGUE_POOL, OPERAND_POOLED, operand_y(m->second));
     operand_set(m->first, OPERAND_NUMBER, 0, number);
     m->removed = m->second;
@@ -210,7 +204,7 @@ static bool pool_output(struct match *m)
 
 static bool pool_gradient(struct match *m)
 {
-    if (!halves(m->first->settings)) return false;
+    if (!pool_is_halves(m->first->settings)) return false;
     operand_set(m->second, OPERAND_D_Y_ADDEND, 0, operand(m->first, OPERAND_D_Y, 0));
     operand_set(m->second, OPERAND_NUMBER, 0, operand(m->first, OPERAND_SAVED, 0));
     m->removed = m->first;
