@@ -29,19 +29,6 @@ static const char residuals[] =
 #define MICRO_BATCHES 2
 #define MASKED 2
 
-struct passes {
-    code_lookup *code_of;
-    bool others;             /* what is made again, and what is moved to the host, too ... */
-    uint64_t seed;           /* ... drawn by this */
-};
-
-static void put_masks(struct program *program, void *context)
-{
-    const struct passes *passes = context;
-    net_rules(program, "relu_mask", passes->code_of);
-    if (passes->others) assert_true(net_recompute_and_offload(program, passes->seed) > 0);
-}
-
 /* Forward writes the mask, and backward reads it and no y. */
 static int count_masks(const struct program *program)
 {
@@ -58,27 +45,16 @@ static int count_masks(const struct program *program)
     return count;
 }
 
-static void masked_is_plain(bool reference, struct net_options options, struct passes passes, int masks)
+static void masked_is_plain(bool reference, struct net_options options, struct net_pass pass, int masks)
 {
-    struct graph graph = net_graph(residuals, true);
-    struct net plain, masked;
+    struct net_pair pair;
     options.reference = reference;
-    net_open(&plain, &graph, &options);
-    passes.code_of = reference ? net_reference_of : kernel_plans_code(plain.device->backend->kind);
-    options.pass = put_masks;
-    options.pass_context = &passes;
-    net_open(&masked, &graph, &options);
-    int wanted = passes.code_of(op_find("batchnorm"))->supports ? masks * MICRO_BATCHES : 0;
-    assert_int_equal(count_masks(&plain.program), 0);
-    assert_int_equal(count_masks(&masked.program), wanted);
-    struct reason reason = {0};
-    if (!plan_verify(&masked.program, exec_plan(masked.exec), &reason)) fail_msg("%s", reason.text);
-    assert_int_equal(net_run(&plain, 0.1), OK);
-    assert_int_equal(net_run(&masked, 0.1), OK);
-    net_assert_same_gradients(&plain, &masked);
-    net_close(&plain);
-    net_close(&masked);
-    graph_free(&graph);
+    pass.name = "relu_mask";
+    net_pair_open(&pair, residuals, &options, pass);
+    int wanted = pair.pass.code_of(op_find("batchnorm"))->supports ? masks * MICRO_BATCHES : 0;
+    assert_int_equal(count_masks(&pair.plain.program), 0);
+    assert_int_equal(count_masks(&pair.changed.program), wanted);
+    net_pair_compare(&pair);
 }
 
 static struct net_options options_of(enum dtype storage, int stream_count)
@@ -90,24 +66,24 @@ static struct net_options options_of(enum dtype storage, int stream_count)
 
 static void test_reference(void **state)
 {
-    masked_is_plain(true, options_of(F16, 1), (struct passes){0}, MASKED);
-    masked_is_plain(true, options_of(BF16, 2), (struct passes){0}, MASKED);
-    masked_is_plain(true, options_of(F32, 1), (struct passes){0}, 0);
+    masked_is_plain(true, options_of(F16, 1), (struct net_pass){0}, MASKED);
+    masked_is_plain(true, options_of(BF16, 2), (struct net_pass){0}, MASKED);
+    masked_is_plain(true, options_of(F32, 1), (struct net_pass){0}, 0);
 }
 
 static void test_on_device(void **state)
 {
-    masked_is_plain(false, options_of(BF16, 1), (struct passes){0}, MASKED);
-    masked_is_plain(false, options_of(F16, 2), (struct passes){0}, MASKED);
+    masked_is_plain(false, options_of(BF16, 1), (struct net_pass){0}, MASKED);
+    masked_is_plain(false, options_of(F16, 2), (struct net_pass){0}, MASKED);
 }
 
 /* Beside what is made again and what waits on the host. */
 static void test_with_others(void **state)
 {
     for (uint64_t seed = 0; seed < 6; seed++) {
-        struct passes passes = {.others = true, .seed = seed};
-        masked_is_plain(true, options_of(F16, 1 + (int)seed % 2), passes, MASKED);
-        masked_is_plain(false, options_of(F16, 2), passes, MASKED);
+        struct net_pass pass = {.others = true, .seed = seed};
+        masked_is_plain(true, options_of(F16, 1 + (int)seed % 2), pass, MASKED);
+        masked_is_plain(false, options_of(F16, 2), pass, MASKED);
     }
 }
 

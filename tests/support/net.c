@@ -212,3 +212,36 @@ void net_assert_same_gradients(const struct net *a, const struct net *b)
         free(of_b);
     }
 }
+
+static void net_pass_run(struct program *program, void *context)
+{
+    const struct net_pass *pass = context;
+    net_rules(program, pass->name, pass->code_of);
+    if (pass->others) assert_true(net_recompute_and_offload(program, pass->seed) > 0);
+}
+
+void net_pair_open(struct net_pair *pair, const char *text, const struct net_options *options,
+                   struct net_pass pass)
+{
+    struct net_options changed = *options;
+    *pair = (struct net_pair){.graph = net_graph(text, true), .pass = pass};
+    net_open(&pair->plain, &pair->graph, options);
+    pair->pass.code_of = options->reference ? net_reference_of
+                                            : kernel_plans_code(pair->plain.device->backend->kind);
+    changed.pass = net_pass_run;
+    changed.pass_context = &pair->pass;
+    net_open(&pair->changed, &pair->graph, &changed);
+}
+
+void net_pair_compare(struct net_pair *pair)
+{
+    struct reason reason = {0};
+    bool valid = plan_verify(&pair->changed.program, exec_plan(pair->changed.exec), &reason);
+    if (!valid) fail_msg("%s", reason.text);
+    assert_int_equal(net_run(&pair->plain, 0.1), OK);
+    assert_int_equal(net_run(&pair->changed, 0.1), OK);
+    net_assert_same_gradients(&pair->plain, &pair->changed);
+    net_close(&pair->plain);
+    net_close(&pair->changed);
+    graph_free(&pair->graph);
+}

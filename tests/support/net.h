@@ -81,6 +81,24 @@ float *net_gradient(const struct net *net, int param);
 /* Asserts that the gradients of all parameters are the same bits in both. */
 void net_assert_same_gradients(const struct net *a, const struct net *b);
 
+/* A network's step without and with a pass's rules, for the code of its device or the reference's; `others`:
+ * with what `seed` draws made again or moved to the host, too. */
+struct net_pass {
+    const char *name;
+    bool others;
+    uint64_t seed;
+    code_lookup *code_of;               /* as net_pair_open found it */
+};
+struct net_pair {
+    struct graph graph;
+    struct net plain, changed;
+    struct net_pass pass;
+};
+void net_pair_open(struct net_pair *pair, const char *text, const struct net_options *options,
+                   struct net_pass pass);
+/* Asserts that the changed one's plan is valid, and that both have the same bits; then closes them. */
+void net_pair_compare(struct net_pair *pair);
+
 /* Recomputes what `seed` draws, and offloads all that helps: the bytes that are moved to the host. */
 int64_t net_recompute_and_offload(struct program *program, uint64_t seed);
 
