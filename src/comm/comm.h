@@ -37,7 +37,7 @@ struct comm_backend {
     enum status (*broadcast)(struct comm *comm, int root, void *data, size_t bytes);
     /* to: [count][bytes], `from` of each rank in their order. */
     enum status (*all_gather)(struct comm *comm, const void *from, void *to, size_t bytes);
-    /* comm_report and comm_requested call these; NULL without our launcher. */
+    /* comm_report and comm_requested call these; NULL where nobody is told, or asks. */
     void (*report)(struct comm *comm, const struct comm_progress *progress);
     void (*requested)(const struct comm *comm, struct comm_request *request);
     /* comm_watch and comm_alive call these; NULL: whoever started the ranks ends all of them together. */
@@ -130,13 +130,14 @@ enum status comm_minimum(struct comm *comm, int64_t *number);
 enum status comm_sum(struct comm *comm, double *numbers, int count);
 void comm_close(struct comm *comm);
 
-/* Calls `lost` as soon as another rank has ended, from a thread of its own, until comm_close: exchanges of a
- * step that would wait for that rank for ever can be aborted. */
+/* Calls `lost` as soon as another rank has ended, or this one has reported no progress for longer than the
+ * backend's timeout, from a thread of its own, until comm_close: exchanges of a step that would wait for ever
+ * can be aborted. */
 enum status comm_watch(struct comm *comm, void (*lost)(void *context), void *context);
 /* Fails, with a message, if it has been called: what was exchanged since is not to be used. */
 enum status comm_alive(struct comm *comm);
 
-/* Tells the launcher that this rank makes progress. */
+/* Tells the launcher, or the watch, that this rank makes progress. */
 void comm_report(struct comm *comm, const struct comm_progress *progress);
 /* The launcher's request; without a launcher: none. */
 struct comm_request comm_requested(const struct comm *comm);

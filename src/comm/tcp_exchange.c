@@ -1,6 +1,7 @@
 /* tcp_exchange.c: exchanges over one connection for each pair of ranks. Sends are queued and never wait;
  * receives wait, and meanwhile send what is queued. */
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +98,7 @@ static enum status check_frame(const struct tcp *tcp, int rank, const struct inc
 {
     const struct tcp_frame *frame = &in->frame;
     if (frame->magic == TCP_MAGIC && frame->call == call && frame->bytes == in->bytes) return OK;
-    bool known = frame->magic == TCP_MAGIC && frame->call <= TCP_END;
+    bool known = frame->magic == TCP_MAGIC && frame->call <= TCP_STEP;
     return fail(FAILED, "rank %d is in %s of %llu bytes while rank %d is in %s of %zu bytes", rank,
                 known ? call_names[frame->call] : "nothing known", (unsigned long long)frame->bytes,
                 tcp->comm.rank, call_names[call], in->bytes);
@@ -159,13 +160,14 @@ static enum status handle(struct tcp *tcp, const struct pollfd *polled, struct i
     return OK;
 }
 
-static enum status fail_late(const struct tcp *tcp, const struct incoming *in, double seconds,
+static enum status fail_late(struct tcp *tcp, const struct incoming *in, double seconds,
                              enum tcp_call call)
 {
     int rank = 0;
     while (!in[rank].wanted || in[rank].done) rank++;
-    return fail(FAILED, "rank %d has waited for %.3g s for rank %d on %s in %s", tcp->comm.rank, seconds,
-                rank, tcp->peers[rank].host, call_names[call]);
+    if (tcp->lost < 0) tcp->lost = rank;
+    return fail(FAILED, "rank %d has waited for %.3g s for rank %d on %s in %s", tcp->comm.rank,
+                tcp->waited + seconds, rank, tcp->peers[rank].host, call_names[call]);
 }
 
 static enum status receive_all(struct tcp *tcp, struct incoming *in, struct pollfd *polled,
@@ -254,13 +256,36 @@ static enum status tcp_watch(struct comm *comm, void (*lost)(void *context), voi
     return tcp_watch_begin(tcp_of(comm), lost, context);
 }
 
+/* Without progress: factors of the timeout. At the start there is none to be told. */
+static void tcp_report(struct comm *comm, const struct comm_progress *progress)
+{
+    static const double factors[] = {
+        [COMM_START] = INFINITY, [COMM_STEP] = 1, [COMM_EVALUATION] = 10, [COMM_CHECKPOINT] = 10,
+        [COMM_END] = 10,
+    };
+    struct tcp *tcp = tcp_of(comm);
+    atomic_store(&tcp->deadline, clock_seconds() + factors[progress->phase] * tcp->timeout);
+}
+
+#define ROLL_CALL_SECONDS 5      /* of ranks that have waited as long as this one */
+
+/* All who wait for others answer. */
+static enum status fail_without_progress(struct tcp *tcp)
+{
+    tcp->waited = tcp->timeout;
+    tcp->timeout = ROLL_CALL_SECONDS;
+    TRY(tcp_all(&tcp->comm, NULL, 0, NULL, 0, TCP_STEP));
+    return fail(FAILED, "no rank has made progress for %.3g s: all wait in a step", tcp->waited);
+}
+
 /* A failure that others were told of has been said. */
 static enum status tcp_alive(struct comm *comm)
 {
     struct tcp *tcp = tcp_of(comm);
     int gone = atomic_load(&tcp->gone);
-    if (gone < 0) return OK;
-    return tcp->lost < 0 ? fail_lost(tcp, gone, TCP_STEP) : FAILED;
+    if (gone == TCP_NONE) return OK;
+    if (tcp->lost >= 0 || tcp->waited > 0) return FAILED;
+    return gone == TCP_LATE ? fail_without_progress(tcp) : fail_lost(tcp, gone, TCP_STEP);
 }
 
 #define LAST_SECONDS 1
@@ -307,7 +332,7 @@ static void tcp_close(struct comm *comm)
 
 static const struct comm_backend backend = {
     .name = "TCP", .barrier = tcp_barrier, .broadcast = tcp_broadcast, .all_gather = tcp_all_gather,
-    .watch = tcp_watch, .alive = tcp_alive, .close = tcp_close,
+    .report = tcp_report, .watch = tcp_watch, .alive = tcp_alive, .close = tcp_close,
 };
 
 static const struct exchange_backend exchange = {
@@ -320,7 +345,7 @@ struct tcp *tcp_exchange_make(int rank, int count, double timeout)
     struct tcp *tcp = memory_new(1, sizeof *tcp);
     *tcp = (struct tcp){
         .comm = {.backend = &backend, .exchange = &exchange, .rank = rank, .count = count},
-        .timeout = timeout, .lost = -1, .unwatched = -1, .gone = -1,
+        .timeout = timeout, .lost = -1, .unwatched = -1, .deadline = INFINITY, .gone = TCP_NONE,
         .peers = memory_new((size_t)count, sizeof *tcp->peers),
     };
     for (int i = 0; i < count; i++) tcp->peers[i].socket = -1;

@@ -31,12 +31,15 @@ struct tcp_peer {
 struct tcp {
     struct comm comm;
     double timeout;
+    double waited;               /* seconds before this call, for messages */
     int lost;                    /* the rank that was found to have failed; -1: none */
     struct tcp_peer *peers;      /* [comm.count] */
     struct tcp_watch *watches;
     int unwatched;               /* readable when they are to end; -1: there is none */
-    atomic_int gone;             /* the rank whose end they have noticed; -1: none */
+    _Atomic double deadline;     /* of this rank's next progress, by clock_seconds */
+    atomic_int gone;             /* the rank whose end they have noticed; TCP_NONE, TCP_LATE: no progress */
 };
+enum { TCP_NONE = -1, TCP_LATE = -2 };
 
 /* Without connections, which the caller makes. `host` of each peer is empty. */
 struct tcp *tcp_exchange_make(int rank, int count, double timeout);

@@ -1,4 +1,5 @@
-/* tcp_watch.c: threads that sleep until another rank's connection ends, for exchanges that do not notice. */
+/* tcp_watch.c: threads that sleep until another rank's connection ends, or this rank makes no progress for
+ * too long, for exchanges that do not notice. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -7,10 +8,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/signals.h"
 #include "comm/tcp_parts.h"
 
+#define LOOK_MILLISECONDS 1000   /* at the deadline */
 #define LEAVING_SECONDS 3        /* of `lost`, which may still be under way when connections are closed */
 
 struct tcp_watch {
@@ -22,16 +25,18 @@ struct tcp_watch {
     struct pollfd polled[];      /* [ranks + 1], the last one is tcp->unwatched */
 };
 
-/* The first rank whose connection has ended; -1: none will be waited for any more. */
+/* The first rank whose connection has ended, or TCP_LATE; TCP_NONE: it is not to be waited for any more. */
 static int wait_for_end(struct tcp_watch *watch)
 {
-    int count = watch->tcp->comm.count;
-    while (poll(watch->polled, (nfds_t)count + 1, -1) < 0)
-        if (errno != EINTR) return -1;
-    if (watch->polled[count].revents) return -1;
+    int count = watch->tcp->comm.count, ready;
+    while ((ready = poll(watch->polled, (nfds_t)count + 1, LOOK_MILLISECONDS)) <= 0) {
+        if (ready < 0 && errno != EINTR) return TCP_NONE;
+        if (clock_seconds() > atomic_load(&watch->tcp->deadline)) return TCP_LATE;
+    }
+    if (watch->polled[count].revents) return TCP_NONE;
     for (int rank = 0; rank < count; rank++)
         if (watch->polled[rank].revents) return rank;
-    return -1;
+    return TCP_NONE;
 }
 
 /* Whoever waits for what `lost` aborts then finds out why it ended. */
@@ -39,7 +44,7 @@ static void *watch_run(void *given)
 {
     struct tcp_watch *watch = given;
     int rank = wait_for_end(watch);
-    if (rank < 0) return NULL;
+    if (rank == TCP_NONE) return NULL;
     atomic_store(&watch->tcp->gone, rank);
     watch->lost(watch->context);
     return NULL;

@@ -76,6 +76,23 @@ ok "a rank that is killed is named within ten seconds" killed 1
 ok "... and so is the first one" killed 0
 ok "... and a stage" killed 1 -s train.accumulate=1 -s parallel.stages=2 -s parallel.microbatches=4
 
+# shellcheck disable=SC2086,SC2154
+stopped() { # a rank that stands still, as one whose host does
+    rm -rf stopped stopped.*.err
+    port=$((port + 1))
+    rank 1 stopped $long -s parallel.timeout=8
+    rank 0 stopped $long -s parallel.timeout=8
+    wait_for grep -q '"step":20,' stopped/metrics.jsonl || { cat stopped.*.err; return 1; }
+    kill -STOP "$(struck 1)"
+    wait $rank0
+    status=$?
+    kill -KILL "$(struck 1)"
+    wait $rank1
+    [ $status = 1 ] || { cat stopped.0.err; echo "exit status $status"; return 1; }
+    has "rank 0 has waited for [0-9.]+ s for rank 1 on " stopped.0.err
+}
+ok "a rank that stands still is named after parallel.timeout" stopped
+
 # A run that is long enough for something to happen after its first checkpoint.
 # GPUs are fast, unless two ranks take turns on one.
 if [ "$device" = cpu ]; then steps=80; elif [ "$gpus" = 1 ]; then steps=300; else steps=3000; fi

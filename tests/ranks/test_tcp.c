@@ -127,6 +127,44 @@ static void the_rank_that_failed_first_is_named(void **state)
     sem_destroy(&lost);
 }
 
+static void *ask(void *rank)
+{
+    comm_alive(rank);
+    return NULL;
+}
+
+/* Rank 2 stands still: it does not answer, in contrast to rank 1, which waits for it, too. */
+static void a_rank_that_stands_still_is_named(void **state)
+{
+    struct tcp *ranks[RANKS];
+    struct caught caught;
+    pthread_t thread;
+    sem_t lost;
+    sem_init(&lost, 0, 0);
+    connect_ranks(ranks);
+    for (int i = 0; i < 2; i++) {
+        ranks[i]->timeout = 0.5;
+        assert_int_equal(comm_watch(&ranks[i]->comm, post, &lost), OK);
+        comm_report(&ranks[i]->comm, &(struct comm_progress){.phase = COMM_STEP});
+    }
+    bool called = within(&lost, 10) && within(&lost, 10);
+    caught_begin(&caught);
+    bool started = pthread_create(&thread, NULL, ask, &ranks[1]->comm) == 0;
+    enum status status = comm_alive(&ranks[0]->comm);
+    if (started) pthread_join(thread, NULL);
+    caught_end(&caught);
+    assert_true(called && started);
+    assert_int_equal(status, FAILED);
+    assert_true(caught_has(&caught, "rank 0 has waited for "));
+    assert_true(caught_has(&caught, "rank 1 has waited for "));
+    assert_true(caught_has(&caught, " s for rank 2 on host2 in a step"));
+    assert_int_equal(caught.errors, 2);
+    fail_ranks(ranks);
+    close_ranks(ranks);
+    text_free(&caught.words);
+    sem_destroy(&lost);
+}
+
 /* Ranks that come to their end earlier than others wait for these. */
 static void ranks_that_are_done_are_not_missed(void **state)
 {
@@ -174,6 +212,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_rank_is_noticed_by_all_who_watch),
         cmocka_unit_test(the_rank_that_failed_first_is_named),
+        cmocka_unit_test(a_rank_that_stands_still_is_named),
         cmocka_unit_test(ranks_that_are_done_are_not_missed),
         cmocka_unit_test(an_abort_that_hangs_keeps_nobody_from_ending),
     };
