@@ -63,9 +63,9 @@ class Network:
         if cache == "auto":
             home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
             cache = os.path.join(home, "amptrain") if os.path.isabs(home) else None
-        words = [f"{key}={value}".encode() for key, value in settings.items()]
+        words = [_terminated(f"{key}={value}".encode()) for key, value in settings.items()]
         options = _library.Options(
-            size=ctypes.sizeof(_library.Options), device=device.encode(),
+            size=ctypes.sizeof(_library.Options), device=_terminated(device.encode()),
             memory_limit=_whole("memory_limit", memory_limit or 0, 64), batch=_whole("batch", batch, 31),
             threads=_whole("threads", threads, 31), workers=_whole("workers", workers, 31),
             settings=(ctypes.c_char_p * len(words))(*words), setting_count=len(words),
@@ -108,7 +108,7 @@ class Network:
 
     def embed(self, images: Images, layer: Optional[str] = None) -> Any:
         """Features of each image, float32 [images, features]: a numpy array, or without numpy a memoryview."""
-        name = layer.encode() if layer else None
+        name = _terminated(layer.encode()) if layer else None
         features = ctypes.c_int64()
         self._call("amptrain_features", name, ctypes.byref(features))
         listed = _Images(images)
@@ -203,11 +203,15 @@ def _whole(name: str, number: int, bits: int) -> int:
     return number
 
 
+def _terminated(words: bytes) -> bytes:
+    """Words that C reads up to a null character."""
+    if b"\0" in words:
+        raise UsageError(f"{os.fsdecode(words)!r} has a null character")
+    return words
+
+
 def _path(path: Union[str, "os.PathLike[str]"]) -> bytes:
-    encoded = os.fsencode(path)
-    if b"\0" in encoded:
-        raise UsageError(f"{path!r} has a null character")
-    return encoded
+    return _terminated(os.fsencode(path))
 
 
 def _array_of(address: int, shape: Tuple[int, ...], kind: str) -> Any:
@@ -229,7 +233,7 @@ def _shaped(values: Any, shape: Tuple[int, ...], kind: Any) -> Any:
 
 
 def _is_picture(images: Any) -> bool:
-    """Whether an array is one image, H x W x C or H x W, and not an array of images."""
+    """True for an array that is one image, H x W x C or H x W, and not an array of images."""
     shape = (getattr(images, "__array_interface__", None) or {}).get("shape", ())
     return len(shape) == 2 or (len(shape) == 3 and shape[2] <= 4)
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 
 import amptrain
 
@@ -57,11 +58,14 @@ with amptrain.load(run, device="cpu") as network:
         check("grey arrays", network.predict([picture[:, :, 0]])[0].label in network.classes)
         check("an array alone", network.predict(picture) == network.predict([picture]))
     refused(amptrain.UsageError, "null character", network.predict, paths[0] + "\0")
+    refused(amptrain.UsageError, "null character", network.embed, paths[:1], layer="\0")
     refused(TypeError, "load it again", copy.copy, network)
+    warnings.simplefilter("ignore", DeprecationWarning)     # of Python 3.12 and later: there are other threads
     child = os.fork()
     if child == 0:
         refused(amptrain.UsageError, "load it again", network.predict, paths)
         network.close()
+        sys.stdout.flush()
         os._exit(0)
     check("a fork ends", os.waitpid(child, 0)[1] == 0)
     results = []
@@ -75,4 +79,6 @@ check("closing waits for calls", results == [predictions * 8])
 refused(amptrain.UsageError, "batch is from 0", amptrain.load, run, batch=1 << 40)
 refused(amptrain.UsageError, "batch: must be between", amptrain.load, run, batch=(1 << 31) - 1)
 refused(amptrain.BadWeights, "/nowhere", amptrain.load, "/nowhere")
+refused(amptrain.UsageError, "null character", amptrain.load, run, device="cpu\0x")
+refused(amptrain.UsageError, "null character", amptrain.load, run, settings={"augment.val_crop": "28\0"})
 refused(amptrain.UsageError, "val_crap", amptrain.load, run, settings={"augment.val_crap": 3})
