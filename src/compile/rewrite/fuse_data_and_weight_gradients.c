@@ -1,10 +1,10 @@
 /* fuse_data_and_weight_gradients.c: makes one instruction of the data and weight gradients of an op
  * whose code computes both in one kernel, which so reads their common inputs once.
  *
- * If only such an op reads the output of a folded batch norm (conv_batchnorm.c) with relu6, relu6 moves into
- * it. Forward, the op clips its input, which a product wrote after a relu; backward, it passes its gradient
- * through relu6 and computes the gradient's sums. Batch norm then needs no sweep of its own in either
- * direction.
+ * If only a depthwise convolution reads the output of a folded batch norm (conv_batchnorm.c) with relu6,
+ * relu6 moves into it. Forward, the op clips its input, which a product wrote after a relu; backward, it
+ * passes its gradient through relu6 and computes the gradient's sums. Batch norm then needs no sweep of its
+ * own in either direction.
  *
  * No rule (rule.h) says this: neither of the two gradients reads what the other writes, and relu6 concerns
  * all instructions that read the batch norm's output. */

@@ -464,7 +464,8 @@ static const struct rule rules[] = {
     {"join_residual_gradients", "share_sums", {NULL, PHASE_BACKWARD_DATA, D_X}, {NULL, BACKWARD, D_Y}, SHARED,
      {EPILOGUE_KINDS, OPERAND_ROLES, OPERAND_D_Y_SUMS}, read_sums},
 
-    /* A folded convolution leaves the two sums of the gradient that the batch norm before it needs. */
+    /* A folded convolution, or one to few filters, leaves the two sums of the gradient that the batch norm
+     * before it needs. */
     {"gradient_products", "gradient_products", {NULL, BACKWARD, D_X}, {NULL, BACKWARD, D_Y}, SINGLE_USE,
      {EPILOGUE_PRODUCTS, OPERAND_X_PRODUCTS, OPERAND_Y_PRODUCTS}, share_products},
 
