@@ -98,7 +98,7 @@ static int multiprocessors_of(const struct conv_call *p)
     return p->call->device ? cuda_facts(p->call->device)->multiprocessors : 132;
 }
 
-/* Of a convolution without moments: added to D, then relu, in that order. */
+/* The end of a convolution without moments: bias is added to D, then relu. */
 struct finish {
     const void *bias;                    /* [filters], of x's type; NULL: none */
     bool relu;

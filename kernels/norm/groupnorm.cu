@@ -144,7 +144,7 @@ struct __align__(16) groupnorm_channel {
     __device__ float z(float x) const { return fmaf(x - mean, scale, bias); }
 };
 
-/* Of backward: d_x = invstd * (d_z * weight + (tilt * (x - mean) + shift)), exactly 0 where a group is one
+/* Backward's d_x = invstd * (d_z * weight + (tilt * (x - mean) + shift)), exactly 0 where a group is one
  * number. */
 struct __align__(16) groupnorm_line {
     float weight, tilt, shift;

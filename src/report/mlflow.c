@@ -16,7 +16,7 @@
 
 #define EXPERIMENT "109709112116114971"    /* "amptrain"; MLflow's own have random ones of 18 digits */
 
-#define META_FILE "meta.yaml"             /* that makes a folder an experiment or a run */
+#define META_FILE "meta.yaml"             /* makes a folder an experiment or a run */
 
 /* MLflow's RunStatus. */
 enum { RUNNING = 1, FINISHED = 3, BROKEN = 4, KILLED = 5 };

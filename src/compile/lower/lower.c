@@ -188,7 +188,7 @@ static void lower_loss_and_rank(struct lowering *l, const int *outputs, int micr
 
 #define IMAGES_ALIGNMENT 16     /* bytes: what loads of kernels and libraries ask for */
 
-/* The images of a micro-batch; a copy of them if they begin anywhere. */
+/* The images of a micro-batch; a copy of them if they begin at no multiple of IMAGES_ALIGNMENT. */
 static int lower_images(struct lowering *l, int micro_batch)
 {
     int images = value_micro_batch(l, l->program->images, micro_batch);
