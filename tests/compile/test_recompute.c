@@ -657,6 +657,55 @@ static void test_moves_of_models(void **state)
         }
 }
 
+/* A U-Net: two convolutions with batch norm and relu on each level. */
+#define CONVOLUTION(name, from, filters) \
+    name " = conv " from " filters=" filters " kernel=3 pad=1 bias=no\n" \
+    name "n = batchnorm " name "\n" \
+    name "r = relu " name "n\n"
+#define LEVEL(name, from, filters) \
+    CONVOLUTION(name "a", from, filters) CONVOLUTION(name "b", name "ar", filters)
+#define DOWN(name, from, filters) LEVEL(name, from, filters) name "p = maxpool " name "br kernel=2\n"
+#define UP(name, from, beside, filters) \
+    name "u = conv_transpose " from " filters=" filters " kernel=2 stride=2\n" \
+    name "k = concat " beside " " name "u\n" \
+    LEVEL(name, name "k", filters)
+static const char ushape[] =
+    "[input]\n"
+    "channels = 3\n"
+    "size = 64\n"
+    "[layers]\n"
+    DOWN("d0", "input", "16") DOWN("d1", "d0p", "32") DOWN("d2", "d1p", "64") DOWN("d3", "d2p", "128")
+    LEVEL("m", "d3p", "256")
+    UP("e3", "mbr", "d3br", "128") UP("e2", "e3br", "d2br", "64") UP("e1", "e2br", "d1br", "32")
+    UP("e0", "e1br", "d0br", "16")
+    "head = conv e0br filters=21 kernel=1\n"
+    "pool = globalavgpool head\n"
+    "fc = linear pool units=5\n";
+
+/* Limits that are not met: the search leaves the choice with the smallest peak that it has seen. */
+static void test_smallest(void **state)
+{
+    static const int percent[] = {10, 14, 16, 20, 22, 28};
+    const int count = sizeof percent / sizeof percent[0];
+    struct graph graph = net_graph(ushape, true);
+    struct program program = lower_net(&graph, 64, 1);
+    enum recompute_mode *modes = memory_new((size_t)program.count, sizeof *modes);
+    double all = (double)bound_of(&program, modes), sum = 0;
+    for (int k = 0; k < count; k++) {
+        struct recompute_forecast forecast;
+        const struct recompute_goal goal = {.limit = (int64_t)(percent[k] * all / 100), .any = true,
+                                            .work = RECOMPUTE_WORK};
+        assert_false(recompute_choose(&program, &goal, modes, &forecast));
+        assert_int_equal(forecast.bytes, bound_of(&program, modes));
+        sum += (double)forecast.bytes / all;
+    }
+    print_message("%.4f of the memory in the mean\n", sum / count);
+    assert_true(sum / count < 0.315);
+    free(modes);
+    program_free(&program);
+    graph_free(&graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -670,6 +719,7 @@ int main(void)
         cmocka_unit_test(test_by_the_way_within),
         cmocka_unit_test(test_beside_within),
         cmocka_unit_test(test_moves_of_models),
+        cmocka_unit_test(test_smallest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -383,6 +383,7 @@ struct annealing {
     double temperature, excess_price;        /* seconds; seconds per byte and instruction above the limit */
     double now;                  /* price of the present choice */
     double seconds;              /* of the best; INFINITY: none fits so far */
+    int64_t peak;                /* of the best, where none fits: the least */
     bool any;                    /* the first one that fits will do */
     enum recompute_mode *best;
 };
@@ -414,9 +415,11 @@ static void anneal_once(struct choosing *c, struct annealing *a)
         return;
     }
     a->now = price;
-    if (c->replay.excess > 0 || c->replay.seconds >= a->seconds) return;
-    a->seconds = c->replay.seconds;
-    modes_note(c, a->best);
+    bool fits = c->replay.excess <= 0 && c->replay.seconds < a->seconds;
+    bool nearer = a->any && c->replay.peak < a->peak;
+    if (fits) a->seconds = c->replay.seconds;
+    if (nearer) a->peak = c->replay.peak;
+    if (fits || nearer) modes_note(c, a->best);
 }
 
 /* The excess of keeping everything. */
@@ -442,14 +445,15 @@ static void anneal_from(struct choosing *c, struct annealing *a, double hot)
 }
 
 /* Choices that lie behind worse ones; from one that does not fit, the first that does. False: none was
- * found, and the choice is as before. */
+ * found, and the choice is the one with the smallest peak. */
 static bool choice_anneal(struct choosing *c)
 {
     double excess = excess_of_keeping(c);
     replay_run(&c->replay);
     bool fits = c->replay.excess <= 0;
     struct annealing a = {.random = random_open(0, PURPOSE_CHOICE, 0, 0), .any = !fits,
-                          .seconds = fits ? c->replay.seconds : INFINITY, .best = modes_copy(c)};
+                          .seconds = fits ? c->replay.seconds : INFINITY, .peak = c->replay.peak,
+                          .best = modes_copy(c)};
     double hot = ANNEAL_HOT * c->replay.seconds;
     a.excess_price = excess > 0 ? ANNEAL_EXCESS * c->replay.seconds / excess : 0;
     a.now = c->replay.seconds + a.excess_price * c->replay.excess;
