@@ -332,9 +332,7 @@ bool conv_cuda_supports(const struct call *call)
 static bool conv_in_place(const void *settings, enum phase phase, int x_count, const struct shape *x)
 {
     struct conv_geometry g = conv_geometry(settings, x->c);
-    bool pixels = g.groups == 1;
-    for (int i = 0; i < 2; i++) pixels = pixels && g.kernel[i] == 1 && g.stride[i] == 1 && g.pad[i] == 0;
-    return phase == PHASE_BACKWARD && pixels;
+    return phase == PHASE_BACKWARD && conv_keeps_size(&g, 1);
 }
 
 bool conv_is_thin(const struct call *call)

@@ -61,18 +61,21 @@ struct conv_geometry {
 };
 struct conv_geometry conv_geometry(const struct conv_settings *settings, int64_t channels);
 
+/* True if kernels of size x size, which is odd, read all channels and keep the image's size. */
+static inline bool conv_keeps_size(const struct conv_geometry *g, int size)
+{
+    bool keeps = g->groups == 1;
+    for (int i = 0; i < 2; i++)
+        keeps = keeps && g->kernel[i] == size && g->stride[i] == 1 && g->pad[i] == size / 2 &&
+                (size == 1 || g->dilation[i] == 1);
+    return keeps;
+}
+
 /* Convolutions of fewer products are small (conv_cuda.cuh). */
 #define CONV_SMALL 1e8
-/* What conv_narrow.cu has kernels for: 3x3 that keeps the image's size, and strips of so many pixels that are
- * mostly of an image `w` wide. */
+/* Pixels of a strip in conv_narrow.cu. */
 #define CONV_STRIP 128
-static inline bool conv_is_3x3(const struct conv_geometry *g)
-{
-    bool good = g->groups == 1;
-    for (int i = 0; i < 2; i++)
-        good = good && g->kernel[i] == 3 && g->stride[i] == 1 && g->pad[i] == 1 && g->dilation[i] == 1;
-    return good;
-}
+/* True if the strips of an image `w` wide mostly lie in it. */
 static inline bool conv_fills_strips(int64_t w)
 {
     return 4 * w >= 3 * CONV_STRIP * ((w + CONV_STRIP - 1) / CONV_STRIP);

@@ -696,7 +696,7 @@ static bool narrow_supports(const struct call *call)
     bool moments = conv_gives_moments(call), finished = conv_adds_bias(call) || conv_applies_relu(call);
     bool known = !forward || (call->epilogue_count == moments + conv_applies_relu(call) &&
                               !(moments && finished));
-    return conv_is_usual(call) && conv_is_3x3(&g) && dtype_bytes(p.dtype) == 2 && sized && known &&
+    return conv_is_usual(call) && conv_keeps_size(&g, 3) && dtype_bytes(p.dtype) == 2 && sized && known &&
            has_tiles(&p) && facts->capability == 90 &&
            with_kernel(&p, [](auto kernel) { return is_compiled(kernel); });
 }

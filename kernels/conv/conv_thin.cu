@@ -462,11 +462,11 @@ static enum status thin_run(const struct call *call, const struct kernel_plan *p
 static bool thin_supports(const struct call *call)
 {
     const struct conv_call p = conv_call_of(call);
-    bool product = p.groups == 1, thin = p.k <= FILTERS && p.c % 32 == 0 && pixels_of(&p) % 8 == 0;
-    for (int i = 0; i < 2; i++) product = product && p.kernel[i] == 1 && p.stride[i] == 1 && p.pad[i] == 0;
+    const struct conv_geometry g = conv_geometry((const struct conv_settings *)call->settings, p.c);
+    bool thin = p.k <= FILTERS && p.c % 32 == 0 && pixels_of(&p) % 8 == 0;
     bool weights = call->phase == PHASE_BACKWARD_PARAMS;
     bool both = call->phase == PHASE_BACKWARD;
-    return (weights || (p.c <= 64 && (both || call_is_plain(call)))) && product && thin &&
+    return (weights || (p.c <= 64 && (both || call_is_plain(call)))) && conv_keeps_size(&g, 1) && thin &&
            (p.dtype == F16 || p.dtype == BF16) &&
            cuda_facts(call->device)->capability >= CONV_THIN_CAPABILITY;
 }

@@ -48,7 +48,7 @@ bool concat_conv_cuda_supports(const struct call *call)
     const struct conv_settings *s = call->settings;
     const struct shape *x = &call->x[0].shape;
     struct conv_geometry g = conv_geometry(s, 2 * x->c);
-    bool narrow = x->c == 64 && call->x[1].shape.c == 64 && s->filters == 64 && conv_is_3x3(&g);
+    bool narrow = x->c == 64 && call->x[1].shape.c == 64 && s->filters == 64 && conv_keeps_size(&g, 3);
     bool large = (double)(x->n * x->h * x->w * 9 * 128 * 64) >= CONV_SMALL;
     bool forward = call->phase == PHASE_FORWARD, bias = call->param_count > 1;
     bool finished = bias || call_epilogue(call, EPILOGUE_RELU);
