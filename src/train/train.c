@@ -580,9 +580,10 @@ static enum status show_best(struct run *run, enum verdict verdict)
     if (!there) TRY(run_load_best(run, &there));
     if (!there) return OK;
     enum status status = again ? evaluate_run(run) : OK;
+    if (status == OK && again) status = show_results(run);
+    if (status == OK && maps) status = explain_mistakes(run);
+    /* The run has ended: a stop leaves out what is not shown yet. */
     if (status != OK) return status == STOPPED ? OK : status;
-    if (again) TRY(show_results(run));
-    if (maps) TRY(explain_mistakes(run));
     return run->mistakes.maps || run->mistakes.strips ? save_results(run) : OK;
 }
 
