@@ -118,10 +118,13 @@ template <class Body>
 __device__ static inline void each_tile(const work &work, int part, int parts, Body body)
 {
     int first = (int)(work.tiles * part / parts), end = (int)(work.tiles * (part + 1) / parts);
+    int at = first % work.down, strip = first / work.down;
     for (int tile = first; tile < end; tile++) {
-        int at = tile % work.down, strip = tile / work.down;
+        bool lowest = at + 1 == work.down;
         body(place{strip / work.strips, strip % work.strips * across, at, tile == first || at == 0,
-                   tile + 1 == end || at + 1 == work.down});
+                   tile + 1 == end || lowest});
+        at = lowest ? 0 : at + 1;
+        strip += lowest;
     }
 }
 
@@ -229,14 +232,24 @@ __device__ static void load_lines(const pixel_block &b, const work &work, const 
     });
 }
 
+/* Warpgroups take turns with the tensor cores: one finishes its line while the other multiplies. A turn is
+ * passed on before its last products have ended, so that there is no pause. */
+__device__ static inline void take_turn(int g) { asm volatile("bar.sync %0, 256;" ::"r"(3 + g) : "memory"); }
+__device__ static inline void pass_turn(int g)
+{
+    asm volatile("bar.arrive %0, 256;" ::"r"(3 + (g ^ 1)) : "memory");
+}
+
 /* A line of the tile whose pairs of lines are in these places of the ring. */
 template <class T, bool data>
 __device__ static inline void multiply_line(const pixel_block &b, int g, int above, int below, float (&d)[64])
 {
     uint32_t weight = shared_address(b.weight), lines = shared_address(b.lines);
+    take_turn(g);
     begin_products();
 #pragma unroll
     for (int r = 0; r < 3; r++) {
+        if (r == 2) pass_turn(g);
         uint32_t line = lines + (g + r < 2 ? above : below) * pair_bytes + (g + r) % 2 * line_pitch;
 #pragma unroll
         for (int s = 0; s < 3; s++) {
@@ -266,10 +279,10 @@ __device__ static inline void turn_tile(uint8_t *tile, const float (&d)[64])
                      : "memory");
 }
 
-/* Stores so many numbers of D, when `tile` has been read for the last store. */
+/* Stores so many numbers of D, a line of y, when `tile` has been read for the last store. */
 template <class T, int from, int count>
 __device__ static inline void store_line(const images &y, int channel, uint8_t *tile, int g, const place &at,
-                                         const float (&d)[64])
+                                         int line, const float (&d)[64])
 {
     bool first = threadIdx.x % 128 == 0;
     if (first) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
@@ -277,7 +290,7 @@ __device__ static inline void store_line(const images &y, int channel, uint8_t *
     turn_tile<T, from, count>(tile, d);
     show_stored();
     asm volatile("bar.sync %0, 128;" ::"r"(1 + g) : "memory");
-    if (first) store_pixels(y, tile, channel, at.x + 2 * from, 2 * at.at + g, at.n);
+    if (first) store_pixels(y, tile, channel, at.x + 2 * from, line, at.n);
 }
 
 /* The bias of the thread's two filters, of 64 from `first` on; zeros if there is none. */
@@ -298,15 +311,19 @@ __device__ static inline void finish_line(const finish &finish, float2 bias, flo
     }
 }
 
-/* Adds D to the sums of the thread's two filters, and to those of squares. `left`: pixels of the line. */
-__device__ static inline void add_moments(const float (&d)[64], int left, float (&sums)[2][2])
+/* Adds D to the sums of the thread's two filters, and to those of squares. What is beyond the line, of which
+ * `left` pixels are left, becomes 0. */
+__device__ static inline void add_moments(float (&d)[64], int left, float (&sums)[2][2])
 {
+    if (left < across) {
+#pragma unroll
+        for (int i = 0; i < 64; i++)
+            if (i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2 >= left) d[i] = 0;
+    }
 #pragma unroll
     for (int i = 0; i < 64; i++) {
-        bool here = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2 < left;
-        float value = here ? d[i] : 0;
-        sums[0][i / 2 % 2] += value;
-        sums[1][i / 2 % 2] += value * value;
+        sums[0][i / 2 % 2] += d[i];
+        sums[1][i / 2 % 2] += d[i] * d[i];
     }
 }
 
@@ -333,6 +350,7 @@ __device__ static void multiply_lines(const pixel_block &b, const work &work, co
     bool first = threadIdx.x % 128 == 0, leads = threadIdx.x % 32 == 0;
     ring ring = {0, 0};
     barrier_wait(&b.barrier->weight, 0);
+    if (g > 0) pass_turn(g);
     each_tile(work, b.own.number, b.own.count, [&](const place &at) {
         float d[64];
         int above = ring.at, line = 2 * at.at + g;
@@ -345,9 +363,10 @@ __device__ static void multiply_lines(const pixel_block &b, const work &work, co
         if (leads && at.ends) barrier_arrive(&b.barrier->empty[below]);
         if (at.ends) ring.next(pairs_held);
         finish_line(finish, bias, d);
-        store_line<T, 0, 64>(y, b.own.channel, tile, g, at, d);
+        store_line<T, 0, 64>(y, b.own.channel, tile, g, at, line, d);
         if (parts) add_moments(d, line < work.h ? work.w - at.x : 0, sums);
     });
+    if (g == 0) take_turn(g);
     if (first) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
     if (parts) leave_moments(parts, b.own, work, g, sums);
 }
@@ -372,10 +391,12 @@ __global__ void __launch_bounds__(128 * (groups + 1), 1)
 
 /* ---- The same, of 128 channels, or filters that the data's gradient reads ----
  *
- * The weights leave no room for two pairs of lines: lines of 64 channels come one after another, four for a
- * tile, and then those of the other channels. */
+ * The weights leave no room for pairs of lines: lines of 64 channels come one after another, six for a tile
+ * of four, and then those of the other channels. Each warpgroup has two lines of the tile, and finishes them
+ * while the other multiplies. */
 
 constexpr int deep = 2, deep_held = 3;               /* times 64 channels; lines in the ring */
+constexpr int own_lines = 2, deep_rows = groups * own_lines; /* lines of a tile */
 
 struct deep_barriers {
     uint64_t weight, full[deep_held], empty[deep_held];
@@ -407,13 +428,14 @@ __device__ static void load_deep(const deep_block &b, const work &work, const im
     for (int i = 0; i < deep; i++)
         load_taps<data>(b.weight + i * taps * side_bytes, b.own, work, weight, i * 64, &b.barrier->weight);
     ring ring = {0, 1};
+    constexpr int read = deep_rows + 2;
     each_tile(work, b.own.number, b.own.count, [&](const place &at) {
-        for (int i = 0; i < deep * 4; i++, ring.next(deep_held)) {
+        for (int i = 0; i < deep * read; i++, ring.next(deep_held)) {
             uint64_t *full = &b.barrier->full[ring.at];
             barrier_wait(&b.barrier->empty[ring.at], ring.phase);
             barrier_expect(full, line_bytes);
-            load_pixels(b.lines + ring.at * line_pitch, x, i / 4 * 64, at.x - 1, 2 * at.at - 1 + i % 4, at.n,
-                        full);
+            load_pixels(b.lines + ring.at * line_pitch, x, i / read * 64, at.x - 1,
+                        deep_rows * at.at - 1 + i % read, at.n, full);
         }
     });
 }
@@ -423,7 +445,6 @@ template <class T, bool data>
 __device__ static inline void multiply_taps(uint32_t weight, uint32_t line, int row, bool adds,
                                             float (&d)[64])
 {
-    begin_products();
 #pragma unroll
     for (int s = 0; s < 3; s++) {
         uint32_t tap = weight + (data ? 8 - (3 * row + s) : 3 * row + s) * side_bytes;
@@ -432,30 +453,41 @@ __device__ static inline void multiply_taps(uint32_t weight, uint32_t line, int 
             multiply<true, data>(d, matrix_at(tap + i * (data ? 16 * row_bytes : 32), 16),
                                  matrix_at(line + s * row_bytes + i * 32, 16), adds || s + i > 0, T());
     }
-    commit_products();
 }
 
-/* A line of the tile. One of x is released when its products have ended, after those of the next have
- * begun. */
+/* Releases so many lines of x, which are the other warpgroup's. */
+__device__ static inline void skip_lines(const deep_block &b, ring &ring, int count)
+{
+    for (int i = 0; i < count; i++, ring.next(deep_held)) {
+        barrier_wait(&b.barrier->full[ring.at], ring.phase);
+        if (threadIdx.x % 32 == 0) barrier_arrive(&b.barrier->empty[ring.at]);
+    }
+}
+
+/* Adds the products of 64 channels to the warpgroup's lines of the tile. A line of x is released when its
+ * products have ended, after those of the next have begun. */
 template <class T, bool data>
-__device__ static inline void multiply_deep(const deep_block &b, int g, ring &ring, float (&d)[64])
+__device__ static inline void multiply_half(const deep_block &b, int half, ring &ring,
+                                            float (&d)[own_lines][64])
 {
     bool leads = threadIdx.x % 32 == 0;
-    int last = -1;
-    for (int i = 0; i < deep * 4; i++, ring.next(deep_held)) {
-        int row = i % 4 - g;
+    uint32_t weight = shared_address(b.weight) + half * taps * side_bytes;
+    int last = 0;
+#pragma unroll
+    for (int i = 0; i < own_lines + 2; i++, ring.next(deep_held)) {
         barrier_wait(&b.barrier->full[ring.at], ring.phase);
-        if (row < 0 || row > 2) {
-            if (leads) barrier_arrive(&b.barrier->empty[ring.at]);
-            continue;
-        }
-        multiply_taps<T, data>(shared_address(b.weight) + i / 4 * taps * side_bytes,
-                               shared_address(b.lines) + ring.at * line_pitch, row, last >= 0, d);
-        if (last >= 0) wait_products<1>();
-        if (last >= 0 && leads) barrier_arrive(&b.barrier->empty[last]);
+        begin_products();
+#pragma unroll
+        for (int l = 0; l < own_lines; l++)
+            if (i >= l && i <= l + 2)
+                multiply_taps<T, data>(weight, shared_address(b.lines) + ring.at * line_pitch, i - l,
+                                       half > 0 || i > l, d[l]);
+        commit_products();
+        if (i > 0) wait_products<1>();
+        if (i > 0 && leads) barrier_arrive(&b.barrier->empty[last]);
         last = ring.at;
     }
-    finish_products(d);
+    wait_products<0>();
     if (leads) barrier_arrive(&b.barrier->empty[last]);
 }
 
@@ -469,12 +501,22 @@ __device__ static void multiply_all_deep(const deep_block &b, const work &work, 
     ring ring = {0, 0};
     barrier_wait(&b.barrier->weight, 0);
     each_tile(work, b.own.number, b.own.count, [&](const place &at) {
-        float d[64];
-        multiply_deep<T, data>(b, g, ring, d);
-        finish_line(finish, bias, d);
-        store_line<T, 0, 32>(y, b.own.channel, tile, g, at, d);
-        store_line<T, 32, 32>(y, b.own.channel, tile, g, at, d);
-        if (parts) add_moments(d, 2 * at.at + g < work.h ? work.w - at.x : 0, sums);
+        float d[own_lines][64];
+        for (int half = 0; half < deep; half++) {
+            skip_lines(b, ring, g * own_lines);
+            multiply_half<T, data>(b, half, ring, d);
+            skip_lines(b, ring, (groups - 1 - g) * own_lines);
+        }
+        finish_products(d[0]);
+        finish_products(d[1]);
+#pragma unroll
+        for (int l = 0; l < own_lines; l++) {
+            int line = deep_rows * at.at + g * own_lines + l;
+            finish_line(finish, bias, d[l]);
+            store_line<T, 0, 32>(y, b.own.channel, tile, g, at, line, d[l]);
+            if (parts) add_moments(d[l], line < work.h ? work.w - at.x : 0, sums);
+            store_line<T, 32, 32>(y, b.own.channel, tile, g, at, line, d[l]);
+        }
     });
     if (threadIdx.x % 128 == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
     if (parts) leave_moments(parts, b.own, work, g, sums);
@@ -493,8 +535,13 @@ __global__ void __launch_bounds__(128 * (groups + 1), 1)
     deep_block b(memory, work);
     block_begin(b, deep_held);
     int g = threadIdx.x / 128;
-    if (g < groups) multiply_all_deep<T, data>(b, work, y, g, parts, finish);
-    else if (threadIdx.x % 128 == 0) load_deep<data>(b, work, x, &weight);
+    if (g < groups) {
+        take_registers<groups, true>();
+        multiply_all_deep<T, data>(b, work, y, g, parts, finish);
+    } else {
+        take_registers<groups, false>();
+        if (threadIdx.x % 128 == 0) load_deep<data>(b, work, x, &weight);
+    }
 #endif
 }
 
@@ -715,7 +762,7 @@ static bool narrow_make(const struct call *call, struct kernel_plan *plan)
 static work pixels_work(const struct conv_call *p)
 {
     const struct call *call = p->call;
-    work work = work_of(p, 2);
+    work work = work_of(p, is_deep(p) ? deep_rows : groups);
     work.wanted = p->k;
     if (p->phase != PHASE_BACKWARD_DATA) return work;
     work.first = call->d_x[0].data ? 0 : (int)call->x[0].shape.c;
