@@ -393,9 +393,9 @@ __global__ void __launch_bounds__(128 * (groups + 1), 1)
  *
  * The weights leave no room for pairs of lines: lines of 64 channels come one after another, six for a tile
  * of four, and then those of the other channels. Each warpgroup has two lines of the tile, and finishes them
- * while the other multiplies. */
+ * while the other multiplies: they take turns with the memory from which half a line of D is stored. */
 
-constexpr int deep = 2, deep_held = 3;               /* times 64 channels; lines in the ring */
+constexpr int deep = 2, deep_held = 4;               /* times 64 channels; lines in the ring */
 constexpr int own_lines = 2, deep_rows = groups * own_lines; /* lines of a tile */
 
 struct deep_barriers {
@@ -403,20 +403,20 @@ struct deep_barriers {
 };
 
 constexpr size_t deep_shared = 8 * row_bytes + deep * taps * side_bytes + deep_held * line_pitch +
-                               groups * pixels_bytes / 2 + sizeof(deep_barriers);
+                               pixels_bytes / 2 + sizeof(deep_barriers);
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 struct deep_block {
-    uint8_t *weight, *lines, *tiles;
+    uint8_t *weight, *lines, *tile;
     deep_barriers *barrier;
     part own;
     __device__ deep_block(uint8_t *memory, const work &work) : own(work)
     {
         weight = memory + (-shared_address(memory) & (8 * row_bytes - 1));
         lines = weight + deep * taps * side_bytes;
-        tiles = lines + deep_held * line_pitch;
-        barrier = (deep_barriers *)(tiles + groups * pixels_bytes / 2);
+        tile = lines + deep_held * line_pitch;
+        barrier = (deep_barriers *)(tile + pixels_bytes / 2);
     }
 };
 
@@ -497,9 +497,10 @@ __device__ static void multiply_all_deep(const deep_block &b, const work &work, 
 {
     float sums[2][2] = {};
     float2 bias = bias_of<T>(finish, b.own.channel);
-    uint8_t *tile = b.tiles + g * pixels_bytes / 2;
+    bool first = threadIdx.x % 128 == 0;
     ring ring = {0, 0};
     barrier_wait(&b.barrier->weight, 0);
+    if (g > 0) pass_turn(g);
     each_tile(work, b.own.number, b.own.count, [&](const place &at) {
         float d[own_lines][64];
         for (int half = 0; half < deep; half++) {
@@ -509,16 +510,20 @@ __device__ static void multiply_all_deep(const deep_block &b, const work &work, 
         }
         finish_products(d[0]);
         finish_products(d[1]);
+        take_turn(g);
 #pragma unroll
         for (int l = 0; l < own_lines; l++) {
             int line = deep_rows * at.at + g * own_lines + l;
             finish_line(finish, bias, d[l]);
-            store_line<T, 0, 32>(y, b.own.channel, tile, g, at, line, d[l]);
+            store_line<T, 0, 32>(y, b.own.channel, b.tile, g, at, line, d[l]);
             if (parts) add_moments(d[l], line < work.h ? work.w - at.x : 0, sums);
-            store_line<T, 32, 32>(y, b.own.channel, tile, g, at, line, d[l]);
+            store_line<T, 32, 32>(y, b.own.channel, b.tile, g, at, line, d[l]);
         }
+        if (first) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+        pass_turn(g);
     });
-    if (threadIdx.x % 128 == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+    if (g == 0) take_turn(g);
+    if (first) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
     if (parts) leave_moments(parts, b.own, work, g, sums);
 }
 
