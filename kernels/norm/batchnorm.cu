@@ -399,6 +399,12 @@ __device__ static inline void load_sides(side_cell<T, width, by> (&to)[most], co
 /* A summand of d_y: as large, or a pixel of each image; or the gradient of y's pooling. */
 enum addend { NO_ADDEND, ADDEND, POOLED_ADDEND };
 
+/* Ones where halves of words are the same. As fp16 numbers they are compared at once; none is a NaN. */
+__device__ static inline uint32_t equal_halves(uint32_t a, uint32_t b)
+{
+    return __heq2_mask(*(__half2 *)&a, *(__half2 *)&b);
+}
+
 /* Cells of d_y_more, of which a pixel has what its window's maxima took from it. */
 template <class T, int most, class Rows>
 __device__ static inline void load_pooled(cell<T, 8> (&to)[most], const gradients<T> &g, const columns &s,
@@ -410,24 +416,24 @@ __device__ static inline void load_pooled(cell<T, 8> (&to)[most], const gradient
 #pragma unroll
     for (int j = 0; j < most; j++) {
         if (j >= rows.count) continue;
-        struct window at = window_at(g.pixels, (int)(rows.first + j * rows.lanes));
-        int row = at.row / 2, column = at.column / 2;
-        mine[j] = (at.row % 2 * 2 + at.column % 2) * 0x01010101u;
+        struct window at = window_at(g.pixels, (int)rows.first + j * rows.lanes);
+        int row = at.row >> 1, column = at.column >> 1;
+        int window = (at.n * plane.h.out + row) * plane.w.out + column;
+        mine[j] = (uint32_t)((at.row & 1) * 2 + (at.column & 1)) * 0x00010001u;
         number[j] = make_uint2(~0u, ~0u);
         to[j] = {};
         if (row >= plane.h.out || column >= plane.w.out) continue;
-        int64_t window = ((int64_t)at.n * plane.h.out + row) * plane.w.out + column;
-        number[j] = *(const uint2 *)(g.number + window * s.channels + p.channel);
-        to[j] = load<T, 8>(g.d_y_more + window * s.channels + p.channel);
+        int64_t from = (int64_t)window * (int)s.channels + p.channel;
+        number[j] = *(const uint2 *)(g.number + from);
+        to[j] = load<T, 8>(g.d_y_more + from);
     }
 #pragma unroll
     for (int j = 0; j < most; j++) {
         if (j >= rows.count) continue;
-        uint32_t first = __vcmpeq4(number[j].x, mine[j]), second = __vcmpeq4(number[j].y, mine[j]);
-        to[j].packed.x &= __byte_perm(first, 0, 0x1100);
-        to[j].packed.y &= __byte_perm(first, 0, 0x3322);
-        to[j].packed.z &= __byte_perm(second, 0, 0x1100);
-        to[j].packed.w &= __byte_perm(second, 0, 0x3322);
+        to[j].packed.x &= equal_halves(__byte_perm(number[j].x, 0, 0x4140), mine[j]);
+        to[j].packed.y &= equal_halves(__byte_perm(number[j].x, 0, 0x4342), mine[j]);
+        to[j].packed.z &= equal_halves(__byte_perm(number[j].y, 0, 0x4140), mine[j]);
+        to[j].packed.w &= equal_halves(__byte_perm(number[j].y, 0, 0x4342), mine[j]);
     }
 }
 
@@ -471,7 +477,6 @@ __global__ void __launch_bounds__(threads, 2)
                                    struct columns s, struct known_products known, float *parts)
 {
     constexpr bool asks = act != ACTIVATION_NONE, two = addend != NO_ADDEND;
-    constexpr int in_flight = addend == POOLED_ADDEND ? unroll / 2 : unroll, halves = unroll / in_flight;
     __shared__ merge_room<column_sums<2, width>> room;
     columns_place p = columns_place_of<width>(s);
     column_sums<2, width> sum = {};
@@ -484,26 +489,24 @@ __global__ void __launch_bounds__(threads, 2)
         if (!__syncthreads_or(p.here)) return;
     }
     if (p.here) f = factors_at<width>(values, p.channel);
-    s.in_flight = in_flight;
-    for (int64_t tile = blockIdx.x; p.here && tile < s.tiles; tile += gridDim.x) {
-        for (int k = 0; k < halves; k++)
-            with_rows<in_flight>(rows_of(s, p, tile * halves + k), [&](const auto &rows) {
-                cell<T, width> x[in_flight], d_y[in_flight], more[in_flight];
-                side_cell<T, width, by> sides[in_flight];
-                load_rows(x, g.x, rows);
-                load_rows(d_y, g.d_y, rows);
-                load_addend<addend>(more, g, s, p, rows);
-                if (asks) load_sides(sides, g, rows);
+    for (int64_t tile = blockIdx.x; p.here && tile < s.tiles; tile += gridDim.x)
+        with_rows<unroll>(rows_of(s, p, tile), [&](const auto &rows) {
+            cell<T, width> x[unroll], d_y[unroll], more[unroll];
+            side_cell<T, width, by> sides[unroll];
+            load_rows(x, g.x, rows);
+            load_rows(d_y, g.d_y, rows);
+            load_addend<addend>(more, g, s, p, rows);
+            if (asks) load_sides(sides, g, rows);
 #pragma unroll
-                for (int j = 0; j < in_flight; j++)
-                    if (j < rows.count) {
-                        float dz[width];
-                        backward_cells<T, width, by> in = {x[j], d_y[j], more[j], sides[j]};
-                        add_products<act, two>(sum.at, f, slope, in, dz);
-                        if (g.d_residual) store<T, width>(g.d_residual + rows[j], dz);
-                    }
-            });
-    }
+            for (int j = 0; j < unroll; j++)
+                if (j < rows.count) {
+                    float dz[width];
+                    if (two) d_y[j] = sum_of(d_y[j], more[j]);
+                    backward_cells<T, width, by> in = {x[j], d_y[j], sides[j]};
+                    add_products<act>(sum.at, f, slope, in, dz);
+                    if (addend != POOLED_ADDEND && g.d_residual) store<T, width>(g.d_residual + rows[j], dz);
+                }
+        });
     merge_lanes<merge_sums>(sum, p.lane, p.column, s.span, s.lanes, room);
     leave_sums(s, p, blockIdx.x, sum.at, parts);
 }
@@ -600,8 +603,9 @@ __global__ void __launch_bounds__(threads, 2)
             for (int j = 0; j < unroll; j++)
                 if (j < rows.count) {
                     float d_x[width];
-                    backward_cells<T, width, by> in = {x[j], d_y[j], more[j], sides[j]};
-                    d_x_cell<act, two>(f, line, slope, in, d_x);
+                    if (two) d_y[j] = sum_of(d_y[j], more[j]);
+                    backward_cells<T, width, by> in = {x[j], d_y[j], sides[j]};
+                    d_x_cell<act>(f, line, slope, in, d_x);
                     if (adds) add_more(d_x, added[j]);
                     store<T, width>(g.d_x + rows[j], d_x);
                     if (by == SIDE_X && g.y_recomputed)

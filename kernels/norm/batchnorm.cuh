@@ -80,6 +80,32 @@ template <class T, int width> __device__ inline void store(void *to, const float
     *(cell<T, width> *)to = cell_of<T>(value);
 }
 
+__device__ inline uint32_t add_two(__half, uint32_t a, uint32_t b)
+{
+    __half2 two = __hadd2(*(__half2 *)&a, *(__half2 *)&b);
+    return *(uint32_t *)&two;
+}
+__device__ inline uint32_t add_two(__nv_bfloat16, uint32_t a, uint32_t b)
+{
+    __nv_bfloat162 two = __hadd2(*(__nv_bfloat162 *)&a, *(__nv_bfloat162 *)&b);
+    return *(uint32_t *)&two;
+}
+
+/* The sum, as if it had been stored. That of two 16-bit numbers is what their sum in fp32 would round to. */
+template <class T, int width>
+__device__ inline cell<T, width> sum_of(const cell<T, width> &a, const cell<T, width> &b)
+{
+    if constexpr (width == 8) {
+        return {make_uint4(add_two(T(), a.word(0), b.word(0)), add_two(T(), a.word(1), b.word(1)),
+                           add_two(T(), a.word(2), b.word(2)), add_two(T(), a.word(3), b.word(3)))};
+    } else {
+        float sum[width];
+#pragma unroll
+        for (int i = 0; i < width; i++) sum[i] = a.get(i) + b.get(i);
+        return cell_of<T>(sum);
+    }
+}
+
 /* A bit for each of a cell's eight numbers: 1 if it is not 0. */
 template <class T> __device__ inline uint8_t mask_of(const cell<T, 8> &y)
 {
@@ -199,18 +225,17 @@ template <class T, int width> struct side_cell<T, width, SIDE_MASK> {
 
 /* One cell of each tensor that backward reads. */
 template <class T, int width, enum side by> struct backward_cells {
-    const cell<T, width> &x, &d_y, &more;      /* `more` is used only with `two` */
+    const cell<T, width> &x, &d_y;
     const side_cell<T, width, by> &sides;
 };
 
 /* The gradient of the activation's input, for element i of a cell; its products are rounded before they are
- * added to anything, so that both sweeps see the same. d_y may be given as two tensors, whose
- * sum is rounded as if it had been stored. */
-template <enum activation act, bool two, class T, int width, enum side by>
+ * added to anything, so that both sweeps see the same. */
+template <enum activation act, class T, int width, enum side by>
 __device__ inline float d_z(const factors<width> &f, float slope,
                             const backward_cells<T, width, by> &in, int i)
 {
-    float d = two ? to_float(from_float<T>(in.d_y.get(i) + in.more.get(i))) : in.d_y.get(i);
+    float d = in.d_y.get(i);
     if (act == ACTIVATION_NONE) return d;
     return pass_back<act>(by == SIDE_X ? normalise(f, in.x.get(i), i) : in.sides.get(i), d, slope);
 }
@@ -247,14 +272,14 @@ template <int width> __device__ inline void measure_end(tally<width> &t, const f
 }
 
 /* Backward: adds a cell to the sums of dz and of dz * (x - mean), and returns its dz. */
-template <enum activation act, bool two, class T, int width, enum side by>
+template <enum activation act, class T, int width, enum side by>
 __device__ inline void add_products(float (&sum)[2][width], const factors<width> &f,
                                     float slope, const backward_cells<T, width, by> &in,
                                     float (&dz)[width])
 {
 #pragma unroll
     for (int i = 0; i < width; i++) {
-        dz[i] = d_z<act, two>(f, slope, in, i);
+        dz[i] = d_z<act>(f, slope, in, i);
         sum[0][i] += dz[i];
         sum[1][i] = fmaf(dz[i], in.x.get(i) - f.mean[i], sum[1][i]);
     }
@@ -281,14 +306,14 @@ struct gradient_line {
     float tilt, offset;
 };
 
-template <enum activation act, bool two, class T, int width, enum side by>
+template <enum activation act, class T, int width, enum side by>
 __device__ inline void d_x_cell(const factors<width> &f, const struct gradient_line (&line)[width],
                                 float slope, const backward_cells<T, width, by> &in,
                                 float (&d_x)[width])
 {
 #pragma unroll
     for (int i = 0; i < width; i++) {
-        float dz = d_z<act, two>(f, slope, in, i);
+        float dz = d_z<act>(f, slope, in, i);
         d_x[i] = f.scale[i] * (dz + fmaf(line[i].tilt, in.x.get(i) - f.mean[i], line[i].offset));
     }
 }

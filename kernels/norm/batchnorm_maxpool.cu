@@ -189,13 +189,7 @@ template <class T, int width> struct given {
     {
         place.load(g.number + at);
         d_y = load<T, width>(g.d_y + at);
-        if constexpr (two) {
-            cell<T, width> more = load<T, width>(g.d_y_more + at);
-            float sum[width];
-#pragma unroll
-            for (int e = 0; e < width; e++) sum[e] = d_y.get(e) + more.get(e);
-            d_y = cell_of<T>(sum);
-        }
+        if constexpr (two) d_y = sum_of(d_y, load<T, width>(g.d_y_more + at));
     }
 };
 
