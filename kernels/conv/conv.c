@@ -405,6 +405,8 @@ static const struct op_example large[] = {
     {"filters=64 kernel=3 pad=1", 1, {{.rank = 4, .dim = {1, 23, 200, 64}}}},
     {"filters=128 kernel=3 pad=1", 1, {{.rank = 4, .dim = {1, 6, 128, 128}}}},
     {"filters=64 kernel=7 stride=2 pad=3 bias=no", 1, {{.rank = 4, .dim = {4, 112, 112, 3}}}},
+    {"filters=64 kernel=3 pad=1", 1, {{.rank = 4, .dim = {3, 150, 170, 3}}}},    /* conv_stem.cu's blocks */
+    {"filters=32 kernel=7 stride=2 pad=3 bias=no", 1, {{.rank = 4, .dim = {3, 290, 330, 3}}}},
     {"filters=128 kernel=1 bias=no", 1, {{.rank = 4, .dim = {8, 56, 56, 32}}}},
     {"filters=64 kernel=1 bias=no", 1, {{.rank = 4, .dim = {4, 81, 81, 128}}}},
     {"filters=256 kernel=1 stride=2 bias=no", 1, {{.rank = 4, .dim = {8, 56, 56, 64}}}},

@@ -5,6 +5,8 @@
  * Here a block copies the patch of x under 16 x 16 outputs to shared memory, where the factors of one
  * kernel row are contiguous for every output, so that tensor cores read them from the patch as it is.
  * Kernel rows are padded to whole chunks of 8 products, with weights of zero. */
+#include <type_traits>
+
 #include "kernels/support/chunk.cuh"
 #include "kernels/conv/conv_cuda.cuh"
 #include "kernels/linear/matrices.cuh"
@@ -54,13 +56,22 @@ __device__ static inline struct tile tile_at(const struct conv_sizes &g, int ind
     return {index / (across * down), index / across % down * TILE, index % across * TILE};
 }
 
+/* The tile that is `step` tiles behind `t`. */
+__device__ static inline struct tile tile_behind(const struct conv_sizes &g, const struct tile &t,
+                                                 const struct tile &step)
+{
+    int across = (g.out[1] + TILE - 1) / TILE * TILE, down = (g.out[0] + TILE - 1) / TILE * TILE;
+    int q = t.q + step.q, p = t.p + step.p + (q >= across) * TILE;
+    return {t.n + step.n + (p >= down), p - (p >= down) * down, q - (q >= across) * across};
+}
+
 static int tile_count(const struct conv_sizes *p)
 {
     return p->n * div_up(p->out[0], TILE) * div_up(p->out[1], TILE);
 }
 
-/* A warp loads every eighth row of a tile's patch; elements outside the image are zero. All loads are issued
- * before the first result is used. */
+/* A warp loads every eighth row of a tile's patch; elements outside the image are zero, as all are behind the
+ * last tile. All loads are issued before the first result is used. */
 template <class T, class size> struct patch_part {
     static constexpr int rows = (size::side + WARPS - 1) / WARPS;
     static constexpr int steps = (size::pitch + 31) / 32;
@@ -72,18 +83,16 @@ __device__ static inline patch_part<T, size> read_patch(const struct conv_sizes 
                                                           const T *x)
 {
     patch_part<T, size> part;
-    int top = t.p * size::stride - g.pad[0], left = t.q * size::shift - g.pad[1] * CHANNELS;
-    int wide = g.in[1] * CHANNELS;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, wide = g.in[1] * CHANNELS;
+    int top = t.p * size::stride - g.pad[0] + warp, left = t.q * size::shift - g.pad[1] * CHANNELS + lane;
+    const T *from = x + (t.n * g.in[0] + top) * wide + left;
 #pragma unroll
     for (int k = 0; k < part.rows; k++) {
-        int h = top + k * WARPS + threadIdx.x / 32;
-        const T *from = x + (t.n * g.in[0] + h) * wide + left;
-        bool inside = h >= 0 && h < g.in[0];
+        bool inside = t.n < g.n && (unsigned)(top + k * WARPS) < (unsigned)g.in[0];
 #pragma unroll
         for (int i = 0; i < part.steps; i++) {
-            int at = i * 32 + threadIdx.x % 32;
-            bool real = inside && at < size::line && left + at >= 0 && left + at < wide;
-            part.value[k][i] = real ? __ldg(from + at) : from_float<T>(0.0f);
+            bool real = inside && i * 32 + lane < size::line && (unsigned)(left + i * 32) < (unsigned)wide;
+            part.value[k][i] = real ? __ldg(from + k * WARPS * wide + i * 32) : from_float<T>(0.0f);
         }
     }
     return part;
@@ -99,7 +108,7 @@ __device__ static inline void write_patch(const patch_part<T, size> &part, F put
 #pragma unroll
         for (int i = 0; i < part.steps; i++) {
             int at = i * 32 + threadIdx.x % 32;
-            if (row < size::side && at < size::pitch) put(row, at, part.value[k][i]);
+            if ((k + 1 < part.rows || row < size::side) && at < size::pitch) put(row, at, part.value[k][i]);
         }
     }
 }
@@ -131,16 +140,27 @@ template <class T, class size> __device__ static inline T weight_of(const T *wei
 template <class T> constexpr int apart = sizeof(T) == 2 ? 1 : 2;
 template <class T> constexpr int beyond = sizeof(T) == 2 ? 8 : 1;
 
+/* Warps divide a block's filters, 32 for each, and a tile's rows. */
+template <int filters> constexpr int warps_across = filters / 32;
+template <int filters> constexpr int warp_rows = TILE * warps_across<filters> / WARPS;
+
+/* The filter in a column of the tensor cores' groups of 8, such that a lane's columns, two of each group, are
+ * packs of neighbouring filters, and four lanes' packs are contiguous. */
+template <class T> __device__ static inline int filter_of(int group, int column)
+{
+    constexpr int width = pack<T>::count;
+    return group / (width / 2) * 4 * width + column / 2 * width + group % (width / 2) * 2 + column % 2;
+}
+
 /* Shared memory of the forward kernel: weights in the order of tensor cores, [turn][two groups of 8
- * filters][lane]; the patch, and, where pairs of elements are read but outputs are an odd number of elements
- * apart, a copy of it from its second element on, so that all pairs are aligned to four bytes; a staging area
- * for 16 outputs of each warp, whose lines spread over the banks. */
+ * filters][lane]; two patches in turn, and, where pairs of elements are read but outputs are an odd number of
+ * elements apart, copies of them from their second element on, such that pairs are aligned to four bytes. */
 template <class T, class size, int filters> struct forward_memory {
     static constexpr int copies = sizeof(T) == 2 && size::shift % 2 ? 2 : 1;
     static constexpr int turns = size::template turns<T>;
+    using elements = T[copies][(size::side * size::pitch + 7) / 8 * 8];
     uint4 weight[turns][filters / 16][32];
-    T patch[copies][(size::side * size::pitch + 7) / 8 * 8];
-    T staged[WARPS][TILE][filters + pack<T>::count];
+    elements patch[2];
 };
 
 template <class T, class size>
@@ -156,92 +176,47 @@ __device__ static inline void load_weights(forward_memory<T, size, filters> *mem
     constexpr int groups = filters / 16, each = at_once<T>;
     for (int i = threadIdx.x; i < memory->turns * groups * 32; i += THREADS) {
         int lane = i % 32, group = i / 32 % groups, turn = i / 32 / groups;
-        int k = turn * 8 * each + lane % 4 * each, f = group * 16 + lane / 4;
+        int k = turn * 8 * each + lane % 4 * each;
+        int f = filter_of<T>(2 * group, lane / 4), second = filter_of<T>(2 * group + 1, lane / 4);
         auto word = [&](int filter, int at) { return weight_word<T, size>(weight, filter, at); };
         memory->weight[turn][group][lane] =
-            make_uint4(word(f, k), word(f, k + 4 * each), word(f + 8, k), word(f + 8, k + 4 * each));
+            make_uint4(word(f, k), word(f, k + 4 * each), word(second, k), word(second, k + 4 * each));
     }
 }
 
-/* A warp computes two rows of 16 outputs for all of the block's filters. */
+/* Outputs of different rows have factors in common, for which there are registers in 16 bits only. */
 template <class T, class size, int filters>
-__device__ static inline void multiply_rows(const forward_memory<T, size, filters> *memory,
-                                            float sum[2][filters / 8][4])
+__device__ static inline void multiply_rows(const forward_memory<T, size, filters> *memory, int which,
+                                            float sum[warp_rows<filters>][4][4])
 {
-    constexpr int each = at_once<T>;
-    int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 2, first = lane / 4 * apart<T> * size::shift;
-    int odd = first % memory->copies;
+    constexpr int each = at_once<T>, rows = warp_rows<filters>;
+    using word = std::conditional_t<sizeof(T) == 4, volatile uint32_t, uint32_t>;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = lane / 4 * apart<T> * size::shift;
+    int row = warp / warps_across<filters> * rows, odd = first % memory->copies;
     const T *patch =
-        memory->patch[odd] + row * size::stride * size::pitch + first - odd + lane % 4 * each;
+        memory->patch[which][odd] + row * size::stride * size::pitch + first - odd + lane % 4 * each;
+    const uint4 *weight = &memory->weight[0][warp % warps_across<filters> * 2][lane];
 #pragma unroll
     for (int turn = 0; turn < memory->turns; turn++) {
-        uint32_t a[2][4];
+        uint32_t a[rows][4];
 #pragma unroll
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < rows; i++)
 #pragma unroll
             for (int part = 0; part < 4; part++) {
                 int product = size::offset(each * turn + part / 2 * (each - 1)) + part / 2 * (2 - each) * 4;
-                a[i][part] = *(const uint32_t *)(patch + i * size::stride * size::pitch +
-                                                 part % 2 * beyond<T> * size::shift + product);
+                a[i][part] = *(const word *)(patch + i * size::stride * size::pitch +
+                                             part % 2 * beyond<T> * size::shift + product);
             }
 #pragma unroll
-        for (int group = 0; group < filters / 16; group++) {
-            uint4 w = memory->weight[turn][group][lane];
-            uint32_t b[2][2] = {{w.x, w.y}, {w.z, w.w}};
+        for (int pair = 0; pair < 2; pair++) {
+            uint4 w = weight[(turn * (filters / 16) + pair) * 32];
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                multiply(sum[i][2 * group], a[i], b[0][0], b[0][1], T());
-                multiply(sum[i][2 * group + 1], a[i], b[1][0], b[1][1], T());
+            for (int i = 0; i < rows; i++) {
+                multiply(sum[i][2 * pair], a[i], w.x, w.y, T());
+                multiply(sum[i][2 * pair + 1], a[i], w.z, w.w, T());
             }
         }
     }
-}
-
-/* The destination of a row of 16 outputs: `count` of them are inside the image, `k` numbers apart. */
-template <class T> struct output_row {
-    T *y;
-    int count, k;
-    const T *bias;             /* of these filters, or NULL */
-    bool relu;                 /* after the bias */
-    __device__ void put(T *to, float low, float high) const
-    {
-        *(chunk<T, 2> *)to = {from_float<T>(relu && low <= 0 ? 0 : low),
-                              from_float<T>(relu && high <= 0 ? 0 : high)};
-    }
-};
-
-/* Writes a warp's row of 16 outputs to memory in whole lines; with `summed`, adds the stored numbers to the
- * lane's sums. */
-template <class T, int filters>
-__device__ static inline void store_row(T (*staged)[filters + pack<T>::count],
-                                        const float sum[filters / 8][4], const output_row<T> &row,
-                                        float total[2][filters / 32], bool summed)
-{
-    constexpr int width = pack<T>::count, parts = filters / width;
-    const T *bias = row.bias;
-    int lane = threadIdx.x % 32, output = lane / 4 * apart<T>;
-#pragma unroll
-    for (int group = 0; group < filters / 8; group++) {
-        int f = group * 8 + lane % 4 * 2;
-        float low = bias ? to_float(bias[f]) : 0, high = bias ? to_float(bias[f + 1]) : 0;
-        row.put(&staged[output][f], sum[group][0] + low, sum[group][1] + high);
-        row.put(&staged[output + beyond<T>][f], sum[group][2] + low, sum[group][3] + high);
-    }
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < TILE * parts / 32; i++) {
-        int at = i * 32 + lane, pixel = at / parts, f = at % parts * width;
-        if (pixel < row.count)
-            *(uint4 *)(row.y + (int64_t)pixel * row.k + f) = *(const uint4 *)&staged[pixel][f];
-    }
-    for (int pixel = 0; summed && pixel < row.count; pixel++)
-#pragma unroll
-        for (int i = 0; i < filters / 32; i++) {
-            float value = to_float(staged[pixel][i * 32 + lane]);
-            total[0][i] += value;
-            total[1][i] += value * value;
-        }
-    __syncwarp();
 }
 
 /* If `shares` is not NULL, each block writes its sums of y and of its squares there: [blockIdx.x][sums,
@@ -249,57 +224,125 @@ __device__ static inline void store_row(T (*staged)[filters + pack<T>::count],
 template <class T> struct stem_operands {
     T *y;
     const T *x, *weight, *bias;
-    int tiles;
     float *shares;
     bool relu;
 };
 
-/* A block computes `filters` filters, from blockIdx.y * filters on, for every gridDim.x'th tile. */
+/* Whether a lane's output is inside the image: of two in each of the warp's rows, which begin at `t`. */
+template <class T>
+__device__ static inline bool is_inside(const struct conv_sizes &g, const struct tile &t, int row, int which)
+{
+    return t.p + row < g.out[0] && t.q + threadIdx.x % 32 / 4 * apart<T> + which * beyond<T> < g.out[1];
+}
+
+/* Adds the bias to a warp's sums, of filters from `first` on, and relu; outside the image they become 0. */
+template <class T, int rows>
+__device__ static inline void finish_rows(const struct conv_sizes &g, const stem_operands<T> &o,
+                                          const struct tile &t, int first, float sum[rows][4][4])
+{
+    bool whole = t.p + rows <= g.out[0] && t.q + TILE <= g.out[1];
+#pragma unroll
+    for (int i = 0; o.bias && i < rows * 16; i++) {
+        int filter = filter_of<T>(i / 4 % 4, threadIdx.x % 4 * 2 + i % 2);
+        sum[i / 16][i / 4 % 4][i % 4] += to_float(o.bias[first + filter]);
+    }
+#pragma unroll
+    for (int i = 0; o.relu && i < rows * 16; i++)
+        if (sum[i / 16][i / 4 % 4][i % 4] <= 0) sum[i / 16][i / 4 % 4][i % 4] = 0;
+#pragma unroll
+    for (int i = 0; !whole && i < rows * 16; i++)
+        if (!is_inside<T>(g, t, i / 16, i % 4 / 2)) sum[i / 16][i / 4 % 4][i % 4] = 0;
+}
+
+/* Writes a warp's rows to memory. */
+template <class T, int rows>
+__device__ static inline void store_rows(const struct conv_sizes &g, const struct tile &t, T *y, int first,
+                                         const float sum[rows][4][4])
+{
+    constexpr int width = pack<T>::count;
+    int lane = threadIdx.x % 32, q = t.q + lane / 4 * apart<T>;
+    y += ((t.n * g.out[0] + t.p) * g.out[1] + q) * g.k + first + filter_of<T>(0, lane % 4 * 2);
+#pragma unroll
+    for (int i = 0; i < rows * 16; i += width) {
+        int row = i / 16, which = i / 8 % 2, f = i % 8;
+        chunk<T, width> stored;
+#pragma unroll
+        for (int u = 0; u < width; u++)
+            stored.at[u] = from_float<T>(sum[row][(f + u) / 2][which * 2 + u % 2]);
+        T *to = y + (row * g.out[1] + which * beyond<T>) * g.k + filter_of<T>(f / 2, 0);
+        if (is_inside<T>(g, t, row, which)) *(chunk<T, width> *)to = stored;
+    }
+}
+
+/* Adds a warp's rows to a lane's sums of its 8 filters, and to those of squares. */
+template <int rows>
+__device__ static inline void add_rows(const float sum[rows][4][4], float total[2][8])
+{
+#pragma unroll
+    for (int i = 0; i < rows * 16; i++) {
+        float value = sum[i / 16][i / 4 % 4][i % 4];
+        total[0][i / 4 % 4 * 2 + i % 2] += value;
+        total[1][i / 4 % 4 * 2 + i % 2] += value * value;
+    }
+}
+
+/* Leaves the block's sums in o.shares, by way of `sums` in shared memory: [WARPS][sums, squares][32]. */
+template <class T, int filters>
+__device__ static inline void leave_sums(const struct conv_sizes &g, const stem_operands<T> &o,
+                                         const float total[2][8], float *sums)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        float sum = total[i / 8][i % 8];
+        for (int apart = 4; apart < 32; apart *= 2) sum += __shfl_xor_sync(0xffffffff, sum, apart);
+        int f = filter_of<T>(i % 8 / 2, lane % 4 * 2 + i % 2);
+        if (lane < 4) sums[(warp * 2 + i / 8) * 32 + f] = sum;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < 2 * filters; i += THREADS) {
+        int f = i % filters, which = i / filters;
+        float sum = 0;
+        for (int w = f / 32; w < WARPS; w += warps_across<filters>)
+            sum += sums[(w * 2 + which) * 32 + f % 32];
+        o.shares[((int64_t)blockIdx.x * 2 + which) * g.k + blockIdx.y * filters + f] = sum;
+    }
+}
+
+/* A block computes `filters` filters, from blockIdx.y * filters on, for every gridDim.x'th tile; it loads a
+ * tile's patch before it stores the outputs of the one before. */
 template <class T, class size, int filters>
 __global__ void __launch_bounds__(THREADS, 2)
     stem_forward_kernel(struct conv_sizes g, stem_operands<T> o)
 {
+    constexpr int rows = warp_rows<filters>;
     extern __shared__ uint4 shared[];
     auto *memory = (forward_memory<T, size, filters> *)shared;
-    int first = blockIdx.y * filters, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    float total[2][filters / 32] = {};
-    load_weights<T, size, filters>(memory, o.weight + (int64_t)first * size::kernel * size::row);
-    for (int index = blockIdx.x; index < o.tiles; index += gridDim.x) {
-        struct tile t = tile_at(g, index);
-        auto part = read_patch<T, size>(g, t, o.x);
-        __syncthreads();
+    int warp = threadIdx.x / 32, first = blockIdx.y * filters + warp % warps_across<filters> * 32;
+    float total[2][8] = {};
+    load_weights<T, size, filters>(memory,
+                                   o.weight + (int64_t)blockIdx.y * filters * size::kernel * size::row);
+    struct tile t = tile_at(g, blockIdx.x), step = tile_at(g, gridDim.x);
+    auto part = read_patch<T, size>(g, t, o.x);
+    for (int which = 0; t.n < g.n; which ^= 1) {
+        auto &patch = memory->patch[which];
         write_patch<T, size>(part, [&](int row, int at, T value) {
-            memory->patch[0][row * size::pitch + at] = factor_of(value);
-            if (memory->copies > 1 && at > 0)
-                memory->patch[memory->copies - 1][row * size::pitch + at - 1] = value;
+            patch[0][row * size::pitch + at] = factor_of(value);
+            if (memory->copies > 1 && at > 0) patch[memory->copies - 1][row * size::pitch + at - 1] = value;
         });
         __syncthreads();
-        float sum[2][filters / 8][4] = {};
-        multiply_rows<T, size, filters>(memory, sum);
-        int count = g.out[1] - t.q < TILE ? g.out[1] - t.q : TILE;
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            int p = t.p + warp * 2 + i;
-            if (p >= g.out[0]) continue;
-            T *to = o.y + ((t.n * g.out[0] + p) * g.out[1] + t.q) * g.k + first;
-            output_row<T> row = {to, count, g.k, o.bias ? o.bias + first : NULL, o.relu};
-            store_row<T, filters>(memory->staged[warp], sum[i], row, total, o.shares != NULL);
-        }
+        float sum[rows][4][4] = {};
+        multiply_rows<T, size, filters>(memory, which, sum);
+        struct tile next = tile_behind(g, t, step);
+        part = read_patch<T, size>(g, next, o.x);
+        t.p += warp / warps_across<filters> * rows;
+        finish_rows<T, rows>(g, o, t, first, sum);
+        store_rows<T, rows>(g, t, o.y, first, sum);
+        if (o.shares) add_rows<rows>(sum, total);
+        t = next;
     }
-    if (!o.shares) return;
-    __syncthreads();
-    float *sums = (float *)memory->patch;              /* [WARPS][2][filters] */
-#pragma unroll
-    for (int i = 0; i < filters / 32; i++) {
-        sums[(warp * 2 + 0) * filters + i * 32 + lane] = total[0][i];
-        sums[(warp * 2 + 1) * filters + i * 32 + lane] = total[1][i];
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < 2 * filters; i += THREADS) {
-        float all = 0;
-        for (int w = 0; w < WARPS; w++) all += sums[w * 2 * filters + i];
-        o.shares[((int64_t)blockIdx.x * 2 + i / filters) * g.k + first + i % filters] = all;
-    }
+    if (o.shares) leave_sums<T, filters>(g, o, total, (float *)memory->patch);
 }
 
 /* Shared memory of the weights' gradient: d_y of the tile, and words[i], which is the patch's element i; in
@@ -526,8 +569,7 @@ static enum status stem_run_forward(const struct conv_call *p, dim3 grid)
     auto code = stem_forward_kernel<T, size, filters>;
     TRY(allow_memory(call, code, bytes));
     stem_operands<T> operands = {(T *)conv_y(call), (const T *)conv_x(call), (const T *)conv_weight(call),
-                                 (const T *)conv_bias(call), tile_count(p), shares,
-                                 conv_applies_relu(call)};
+                                 (const T *)conv_bias(call), shares, conv_applies_relu(call)};
     code<<<grid, THREADS, bytes, stream_of(call)>>>(*p, operands);
     TRY(launched(call));
     if (!conv_gives_moments(p->call)) return OK;
