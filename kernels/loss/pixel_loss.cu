@@ -146,10 +146,11 @@ __device__ static inline void add_regions(const T *rows, int own, float lse, flo
     }
 }
 
+/* Registers for 8 blocks of a multiprocessor: all parts of 16 images, PARTS_MAX each, run at once on 128. */
 template <class T, bool regions>
-__global__ void pixel_loss_forward_kernel(const T *x, const __grid_constant__ pixel_layout l,
-                                          const __grid_constant__ pixel_tensors t,
-                                          const __grid_constant__ pixel_loss s)
+__global__ void __launch_bounds__(256, regions ? 5 : 8)
+    pixel_loss_forward_kernel(const T *x, const __grid_constant__ pixel_layout l,
+                              const __grid_constant__ pixel_tensors t, const __grid_constant__ pixel_loss s)
 {
     extern __shared__ uint4 room[];
     T *tile = (T *)room;
@@ -233,10 +234,10 @@ pixel_loss_finish_kernel(const __grid_constant__ pixel_layout l, const __grid_co
 }
 
 template <class T, bool regions>
-__global__ void pixel_loss_backward_kernel(T *d_x, const T *x, const __grid_constant__ pixel_layout l,
-                                           const __grid_constant__ pixel_tensors t,
-                                           const __grid_constant__ pixel_loss s, const float *loss_scale,
-                                           double loss_weight)
+__global__ void __launch_bounds__(256, 8)
+    pixel_loss_backward_kernel(T *d_x, const T *x, const __grid_constant__ pixel_layout l,
+                               const __grid_constant__ pixel_tensors t, const __grid_constant__ pixel_loss s,
+                               const float *loss_scale, double loss_weight)
 {
     extern __shared__ uint4 room[];
     T *tile = (T *)room;
