@@ -214,6 +214,7 @@ static const struct op_example examples[] = {
     {"kind=dice background=no", 3, {SHAPE(3, 4, 4, 2), SHAPE(3, 8, 8, 1), SHAPE(1, 1, 1, 2)}},
     {"kind=dice_ce weight=0.5", 3, {SHAPE(2, 16, 16, 16), SHAPE(2, 16, 16, 1), SHAPE(1, 1, 1, 16)}},
     {"kind=dice_ce", 3, {SHAPE(1, 3, 3, 70), SHAPE(1, 3, 3, 1), SHAPE(1, 1, 1, 70)}},
+    {"", 3, {SHAPE(1, 7, 9, 133), SHAPE(1, 7, 9, 1), SHAPE(1, 1, 1, 133)}},
     {"kind=tversky false_positives=0.3 false_negatives=0.7", 3,
      {SHAPE(2, 7, 5, 3), SHAPE(2, 7, 5, 1), SHAPE(1, 1, 1, 3)}},
     {0},

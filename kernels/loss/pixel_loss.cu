@@ -2,6 +2,7 @@
  * that memory is read and written in order. Sums by class are added up by warps, blocks, and small kernels,
  * in an order that depends on the shapes only. */
 #include "kernels/support/block.cuh"
+#include "kernels/support/chunk.cuh"
 
 extern "C" {
 #include "kernels/loss/pixel_loss.h"
@@ -86,20 +87,56 @@ template <class T> __device__ static inline void copy_tile(T *to, const T *from,
     copy_numbers(to + vectors * width, from + vectors * width, count - vectors * width);
 }
 
-/* Calls work(class) for each. Rows of an even number begin in few banks, so lanes begin at different
- * classes. */
-template <class Work> __device__ static inline void for_each_class(int classes, Work work)
+/* Rows of an odd number of 16-bit logits begin in the middle of words. Two of them make whole words, so that
+ * a warp has every second of 64 pixels: their rows begin alike, and in different banks. */
+template <class T> struct pixel_place {
+    int pixel, step;           /* of the tile: the thread's, and from lane to lane */
+    __device__ pixel_place(int classes)
+        : pixel(threadIdx.x), step(sizeof(T) == 2 && classes % 2 && blockDim.x >= 64 ? 2 : 1)
+    {
+        if (step == 2) pixel = (pixel & ~63) + pixel % 32 * 2 + pixel / 32 % 2;
+    }
+};
+
+/* exp(x) where a result below 2^-126 may be 0. */
+__device__ static inline float exp_of(float x)
 {
-    if (classes % 2) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.442695041f));
+    return y;
+}
+
+/* Calls work(class, logit) for each of a row's, of which it reads whole words, and with `writes` puts the
+ * results in their place. Rows of an even number of words begin in few banks, so lanes begin at different
+ * words. */
+template <bool writes, class T, class Work>
+__device__ static inline void for_each_class(T *row, int classes, Work work)
+{
+    constexpr int width = sizeof(uint32_t) / sizeof(T);
+    using word = chunk<T, width>;
+    int head = (int)((uintptr_t)row / sizeof(T) % width), count = (classes - head) / width;
+    word *words = (word *)(row + head);
+    auto take = [&](auto &at, int c) {
+        auto got = at;
+#pragma unroll
+        for (int e = 0; e < (int)(sizeof(at) / sizeof(T)); e++) {
+            float y = work(c + e, to_float(got.at[e]));
+            if (writes) got.at[e] = from_float<T>(y);
+        }
+        if (writes) at = got;
+    };
+    if (head) take(*(chunk<T, 1> *)row, 0);
+    if (head + count * width < classes) take(*(chunk<T, 1> *)(row + classes - 1), classes - 1);
+    if (classes % (2 * width)) {
 #pragma unroll 4
-        for (int c = 0; c < classes; c++) work(c);
+        for (int i = 0; i < count; i++) take(words[i], head + i * width);
         return;
     }
-    int c = threadIdx.x % 32 % classes;
+    int i = threadIdx.x % 32 % count;
 #pragma unroll 4
-    for (int i = 0; i < classes; i++) {
-        work(c);
-        c = c + 1 < classes ? c + 1 : 0;
+    for (int k = 0; k < count; k++) {
+        take(words[i], head + i * width);
+        i = i + 1 < count ? i + 1 : 0;
     }
 }
 
@@ -124,10 +161,12 @@ __device__ static inline double block_total(double value)
     return value;
 }
 
-/* Adds what a warp's 32 pixels have, whose logits are in `rows`, to the sums of their classes: a lane does it
- * for a class. `own`: the class of the lane's pixel; less than 0: it does not count. */
+/* Adds what a warp's 32 pixels have, whose logits are in `rows`, each `pitch` further, to the sums of their
+ * classes: a lane does it for a class. `own`: the class of the lane's pixel; less than 0: it does not
+ * count. */
 template <class T>
-__device__ static inline void add_regions(const T *rows, int own, float lse, float *sums, int classes)
+__device__ static inline void add_regions(const T *rows, int pitch, int own, float lse, float *sums,
+                                          int classes)
 {
     int lane = threadIdx.x % 32;
     for (int first = 0; first < classes; first += 32) {
@@ -139,7 +178,7 @@ __device__ static inline void add_regions(const T *rows, int own, float lse, flo
             int of_pixel = __shfl_sync(~0u, own, pixel);
             float lse_of_pixel = __shfl_sync(~0u, lse, pixel);
             bool counts = here && of_pixel >= 0, is = of_pixel == c;
-            float one = counts ? __expf(to_float(rows[pixel * classes + c]) - lse_of_pixel) : 0;
+            float one = counts ? __expf(to_float(rows[pixel * pitch + c]) - lse_of_pixel) : 0;
             p += one, g += is, both += is ? one : 0;
         }
         if (here) sums[c] += p, sums[classes + c] += g, sums[2 * classes + c] += both;
@@ -157,28 +196,29 @@ __global__ void __launch_bounds__(256, regions ? 5 : 8)
     float *all = (float *)(tile + blockDim.x * l.classes);
     float *sums = all + threadIdx.x / 32 * 3 * l.classes;   /* of the warp */
     double loss = 0;
-    int lane = threadIdx.x % 32;
+    pixel_place<T> place(l.classes);
+    int lane = threadIdx.x % 32, pitch = place.step * l.classes;
     for (int c = lane; regions && c < 3 * l.classes; c += 32) sums[c] = 0;
     for_each_tile(l, [&](int64_t image, int64_t first, int count) {
-        bool here = (int)threadIdx.x < count;
-        int own = here ? class_of(l, s, t.labels, image, first + threadIdx.x) : -1;
+        bool here = place.pixel < count;
+        int own = here ? class_of(l, s, t.labels, image, first + place.pixel) : -1;
         __syncthreads();
         copy_tile(tile, x + (image * l.pixels + first) * l.classes, count * l.classes);
         __syncthreads();
-        const T *own_x = tile + threadIdx.x * l.classes;
+        T *own_x = tile + place.pixel * l.classes;
         float max = -INFINITY, sum = 0;
         if (here) {
-            for_each_class(l.classes, [&](int c) { max = fmaxf(max, to_float(own_x[c])); });
-            for_each_class(l.classes, [&](int c) { sum += __expf(to_float(own_x[c]) - max); });
+            for_each_class<false>(own_x, l.classes, [&](int, float x) { return max = fmaxf(max, x); });
+            for_each_class<false>(own_x, l.classes, [&](int, float x) { return sum += exp_of(x - max); });
         }
         float log_sum = logf(sum);
-        if (here && t.lse) t.lse[image * l.pixels + first + threadIdx.x] = max + log_sum;
+        if (here && t.lse) t.lse[image * l.pixels + first + place.pixel] = max + log_sum;
         if (own == -2) loss = NAN;
         if (own >= 0 && pixel_loss_has_pixels(&s))
             loss += (double)t.weights[own] *
                     pixel_loss_value(&s, fmin((double)to_float(own_x[own]) - max - log_sum, 0.0));
         if constexpr (regions)
-            add_regions(tile + (threadIdx.x - lane) * l.classes, own, max + log_sum, sums, l.classes);
+            add_regions(own_x - lane * pitch, pitch, own, max + log_sum, sums, l.classes);
     });
     loss = block_total(loss);
     if (threadIdx.x == 0) t.losses[blockIdx.x] = loss;
@@ -242,29 +282,32 @@ __global__ void __launch_bounds__(256, 8)
     extern __shared__ uint4 room[];
     T *tile = (T *)room;
     float factor = (float)(loss_weight * (double)*loss_scale);
+    pixel_place<T> place(l.classes);
     for_each_tile(l, [&](int64_t image, int64_t first, int count) {
         int64_t at = (image * l.pixels + first) * l.classes;
-        bool here = (int)threadIdx.x < count;
-        int own = here ? class_of(l, s, t.labels, image, first + threadIdx.x) : -1;
-        float lse = here ? t.lse[image * l.pixels + first + threadIdx.x] : 0;
+        bool here = place.pixel < count;
+        int own = here ? class_of(l, s, t.labels, image, first + place.pixel) : -1;
+        float lse = here ? t.lse[image * l.pixels + first + place.pixel] : 0;
         __syncthreads();
         copy_tile(tile, x + at, count * l.classes);
         __syncthreads();
         if (here) {
-            T *own_x = tile + threadIdx.x * l.classes;
-            float slope = own == -2 ? NAN : 0, mean = 0;
+            T *own_x = tile + place.pixel * l.classes;
+            float slope = own == -2 ? NAN : 0, mean = 0, x_of_own = own >= 0 ? to_float(own_x[own]) : 0;
             if (own >= 0 && pixel_loss_has_pixels(&s))
                 slope = (float)((double)t.weights[own] / l.images *
-                                pixel_loss_slope(&s, fmin((double)to_float(own_x[own]) - lse, 0.0)));
+                                pixel_loss_slope(&s, fmin((double)x_of_own - lse, 0.0)));
             if (regions && own >= 0)
-                for_each_class(l.classes, [&](int c) {
-                    mean = fmaf(__expf(to_float(own_x[c]) - lse), t.slopes[(c == own) * l.classes + c], mean);
+                for_each_class<false>(own_x, l.classes, [&](int c, float x) {
+                    return mean = fmaf(exp_of(x - lse), t.slopes[(c == own) * l.classes + c], mean);
                 });
-            for_each_class(l.classes, [&](int c) {
-                float p = __expf(to_float(own_x[c]) - lse), d = slope * ((c == own) - p);
-                if (regions && own >= 0) d = fmaf(p, t.slopes[(c == own) * l.classes + c] - mean, d);
-                own_x[c] = from_float<T>(own == -1 ? 0 : d * factor);
-            });
+            auto d_of = [&](int c, bool is_own, float x) {
+                float p = exp_of(x - lse), d = slope * (is_own - p);
+                if (regions && own >= 0) d = fmaf(p, t.slopes[is_own * l.classes + c] - mean, d);
+                return own == -1 ? 0 : d * factor;
+            };
+            for_each_class<true>(own_x, l.classes, [&](int c, float x) { return d_of(c, false, x); });
+            if (own >= 0) own_x[own] = from_float<T>(d_of(own, true, x_of_own));
         }
         __syncthreads();
         copy_tile(d_x + at, tile, count * l.classes);
