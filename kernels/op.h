@@ -152,7 +152,7 @@ struct op {
      * RECOMPUTE, which reads parameters and saved tensors in any case, and all of x or nothing of it. NULL:
      * nothing. */
     unsigned (*reads)(const void *settings, enum phase phase);
-    /* True if forward may write y over x[0], backward d_x[0] over d_y (x[0] with backward_data or of a root),
+    /* True if forward may write y over x[0], backward d_x[0] over d_y (with backward_over_x over x[0]),
      * and (RECOMPUTE) Y_RECOMPUTED over x[0], if these are read no more, with the same bits. NULL: none. */
     bool (*in_place)(const void *settings, enum phase phase, int x_count, const struct shape *x);
     /* True if backward only needs to know which elements of y are 0, and a mask of whole bytes is much
@@ -185,6 +185,7 @@ struct op {
     } moments;
     bool labels_pixels;          /* input 1 is a label of each pixel, U8; input 2 F32 */
     bool root;                   /* a loss: backward begins with it, and reads no d_y */
+    bool backward_over_x;        /* see in_place */
     /* True if input i has no gradient (labels, or the first: images). NULL: all have one. */
     bool (*no_gradient)(int input);
 

@@ -426,6 +426,7 @@ const struct op conv_op = {
     .params = conv_params,
     .reads = conv_reads,
     .in_place = conv_in_place,
+    .backward_over_x = true,
     .reference = &conv_reference,
     .cpu = &conv_cpu,
     .cuda = ON_CUDA(conv_cuda),

@@ -240,6 +240,7 @@ const struct op pixel_loss_op = {
     .saved = pixel_loss_saved,
     .reads = pixel_loss_reads,
     .in_place = pixel_loss_in_place,
+    .backward_over_x = true,
     .no_gradient = pixel_loss_no_gradient,
     .reference = &reference,
     .cpu = &pixel_loss_cpu,

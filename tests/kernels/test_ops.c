@@ -243,7 +243,7 @@ static void check_in_place(const struct op_case *c, const struct op_code *code, 
 {
     struct op_case_storage storage;
     struct call call = op_case_call(c, phase, &storage);
-    bool over_x = phase == PHASE_FORWARD || c->op->reference->backward_data || c->op->root;
+    bool over_x = phase == PHASE_FORWARD || c->op->backward_over_x;
     struct tensor *over = over_x ? &call.x[0] : &call.d_y;
     struct tensor *under = phase == PHASE_FORWARD ? &call.y : &call.d_x[0];
     struct copies original = {0};

@@ -357,8 +357,7 @@ static void pair_in_place(const struct program *program, struct instruction *at,
 static void link_in_place(const struct program *program, struct instruction *at)
 {
     bool forward = at->phase == PHASE_FORWARD || at->phase == PHASE_RECOMPUTE;
-    bool both = at->phase == PHASE_BACKWARD && at->op->reference->backward_data;
-    bool over_x = forward || both || at->op->root;
+    bool over_x = forward || (at->phase == PHASE_BACKWARD && at->op->backward_over_x);
     int x = operand_x(at, 0), over = over_x ? x : operand(at, OPERAND_D_Y, 0);
     int to = forward ? operand_y(at) : operand(at, OPERAND_D_X, 0);
     at->in_place[0] = at->in_place[1] = (struct in_place){-1, -1};
