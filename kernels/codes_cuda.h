@@ -3,8 +3,8 @@
 
 #include "kernels/op.h"
 
-extern const struct op_code add_cuda, attention_cuda, batch_moments_cuda, batchnorm_cuda,
-    batchnorm_maxpool_cuda, cast_cuda, channel_shuffle_cuda, concat_conv_cuda, concat_cuda,
+extern const struct op_code add_cuda, attention_cuda, batch_moments_cuda, batchnorm_conv_cuda,
+    batchnorm_cuda, batchnorm_maxpool_cuda, cast_cuda, channel_shuffle_cuda, concat_conv_cuda, concat_cuda,
     conv_batchnorm_cuda, conv_cuda, conv_transpose_concat_cuda, conv_transpose_cuda, distill_cuda,
     drop_path_cuda, dropout_cuda, flatten_cuda, gelu_cuda, grn_cuda, groupnorm_cuda, hardsigmoid_cuda,
     hardswish_cuda, layernorm_cuda, leaky_relu_cuda, linear_cuda, linear_scale_cuda, lrn_cuda,
@@ -16,6 +16,7 @@ extern const struct op_code add_cuda, attention_cuda, batch_moments_cuda, batchn
 /* op_code.supports of CUDA code: host code in the file of the op's name, of shapes alone. */
 bool attention_cuda_supports(const struct call *call);
 bool batch_moments_cuda_supports(const struct call *call);
+bool batchnorm_conv_cuda_supports(const struct call *call);
 bool batchnorm_cuda_supports(const struct call *call);
 bool batchnorm_maxpool_cuda_supports(const struct call *call);
 bool concat_conv_cuda_supports(const struct call *call);

@@ -37,6 +37,7 @@ CUDA_SOURCES += \
 	kernels/exchange/fingerprint.cu \
 	kernels/exchange/sum_ranks.cu \
 	kernels/exchange/sum_rounded.cu \
+	kernels/folded/batchnorm_conv.cu \
 	kernels/folded/concat_conv.cu \
 	kernels/folded/conv_batchnorm.cu \
 	kernels/folded/conv_batchnorm_data.cu \
@@ -159,6 +160,8 @@ libkernels_a_SOURCES = \
 	kernels/exchange/sum_ranks.h \
 	kernels/exchange/sum_rounded.c \
 	kernels/exchange/sum_rounded.h \
+	kernels/folded/batchnorm_conv.c \
+	kernels/folded/batchnorm_conv.h \
 	kernels/folded/concat_conv.c \
 	kernels/folded/conv_batchnorm.c \
 	kernels/folded/conv_batchnorm.h \

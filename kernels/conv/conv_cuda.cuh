@@ -81,6 +81,15 @@ extern const struct algorithm conv_by_cudnn, conv_by_product, conv_by_rows, conv
 /* The capability that conv_thin.cu's instructions require. */
 #define CONV_THIN_CAPABILITY 80
 
+/* A batch norm with relu in front of it, on the device; channels NULL: none. x is then the norm's, backward
+ * leaves its d_bias and d_weight as products, and backward_data writes its d_x, over x if that is wanted. */
+struct thin_norm {
+    const float4 *channels;                  /* mean, weight * invstd, bias, invstd */
+    const float2 *lines;                     /* d_x = scale * dz + line.x * (x - mean) + line.y */
+    const void *x;
+};
+enum status conv_thin_run(const struct call *call, const struct thin_norm &norm);
+
 /* Small enough for tests and toys, where precision is worth more than speed: gradients of weights are not
  * rounded to 16 bits on the way, and sums are those of y as stored. */
 static inline bool conv_is_small(const struct conv_sizes *p)

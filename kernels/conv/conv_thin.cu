@@ -4,7 +4,10 @@
  * numbers, which libraries copy to a wider tensor, or read badly.
  *
  * A block takes tiles of 64 pixels in turn, and loads the next one while it multiplies; each of its warps
- * multiplies 16 of the pixels on tensor cores. What all blocks have of d_w is added up in a fixed order. */
+ * multiplies 16 of the pixels on tensor cores. What all blocks have of d_w is added up in a fixed order.
+ *
+ * Kernels that normalise read the input of a batch norm with relu (thin_norm), whose result they multiply.
+ * Both gradients then leave sums, by which the norm's d_x is computed in the place of the convolution's. */
 #include "kernels/conv/conv_cuda.cuh"
 #include "kernels/linear/matrices.cuh"
 
@@ -59,9 +62,39 @@ template <class T> __device__ static inline uint32_t two_pixels(const T *at, int
     return low | (uint32_t)high << 16;
 }
 
+template <class T> __device__ static inline uint32_t two_rounded(float low, float high)
+{
+    T both[2] = {from_float<T>(low), from_float<T>(high)};
+    uint32_t bits;
+    memcpy(&bits, both, sizeof bits);
+    return bits;
+}
+
+template <class T> __device__ static inline float number_of(uint32_t two, int i)
+{
+    T both[2];
+    memcpy(both, &two, sizeof two);
+    return to_float(both[i]);
+}
+
+/* After the norm and its relu, which keeps NaN. */
+__device__ static inline float normalised(float x, const float4 &channel)
+{
+    float z = fmaf(x - channel.x, channel.y, channel.z);
+    return z <= 0 ? 0 : z;
+}
+
+/* Numbers of two channels, or of one. */
+template <class T>
+__device__ static inline uint32_t normalise_two(uint32_t two, const float4 &low, const float4 &high)
+{
+    return two_rounded<T>(normalised(number_of<T>(two, 0), low), normalised(number_of<T>(two, 1), high));
+}
+
 template <class T, int columns>
 __device__ static inline void multiply_tile(const thin_memory<T, columns> &memory, int stage, int k,
-                                            float (&d)[FILTERS / 16][columns / 8][4])
+                                            float (&d)[FILTERS / 16][columns / 8][4],
+                                            const float4 *channels = NULL)
 {
     int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16;
     const T *y = (const T *)memory.y[stage] + (row + lane % 4 * 2) * k + lane / 4;
@@ -75,6 +108,11 @@ __device__ static inline void multiply_tile(const thin_memory<T, columns> &memor
     for (int pair = 0; pair < columns / 16; pair++) {
         uint32_t b[4];
         load_turned(b, address_of(&memory.x[stage][unit_of<columns>(row + lane % 16, pair * 2 + lane / 16)]));
+#pragma unroll
+        for (int i = 0; channels && i < 4; i++) {
+            float4 channel = channels[pair * 16 + i / 2 * 8 + lane / 4];
+            b[i] = normalise_two<T>(b[i], channel, channel);
+        }
 #pragma unroll
         for (int half = 0; half < FILTERS / 16; half++) {
             multiply(d[half][2 * pair], a[half], b[0], b[1], T());
@@ -133,15 +171,16 @@ struct thin_tensors {
     void *to;
     int64_t pixels;
     int k;
+    struct thin_norm norm;
 };
 
 /* Columns of x as in load_tile, or rows of d_y. */
 template <class T, int columns, bool data>
 __device__ static inline void load_pixels(thin_pixels<T, columns> &memory, int stage, const thin_tensors &p,
-                                          int64_t first)
+                                          int64_t first, const void *tensor)
 {
     int row = data ? p.k : columns, units = PIXELS * row / 8;
-    const T *from = (const T *)p.from + first * row;
+    const T *from = (const T *)tensor + first * row;
     for (int i = threadIdx.x; i < units; i += THREADS) {
         bool here = (first * row + i * 8) < p.pixels * row;
         int place = data ? i : unit_of<columns>(i / (columns / 8), i % (columns / 8));
@@ -185,14 +224,6 @@ __device__ static inline void load_filters(uint32_t (&a)[4], const T *pixels, in
     }
 }
 
-template <class T> __device__ static inline uint32_t two_rounded(float low, float high)
-{
-    T both[2] = {from_float<T>(low), from_float<T>(high)};
-    uint32_t bits;
-    memcpy(&bits, both, sizeof bits);
-    return bits;
-}
-
 /* y of a warp's 16 pixels, which lie together in memory. */
 template <class T, int columns, int groups>
 __device__ static inline void store_y(thin_pixels<T, columns> &memory, const thin_tensors &p, int64_t first,
@@ -215,26 +246,43 @@ __device__ static inline void store_y(thin_pixels<T, columns> &memory, const thi
     __syncwarp();
 }
 
-template <class T, int columns, int groups>
-__device__ static inline void store_d_x(thin_pixels<T, columns> &memory, const thin_tensors &p, int64_t first,
+/* d_x of the norm, of two channels. */
+template <class T>
+__device__ static inline uint32_t pass_back_two(const struct thin_norm &norm, int channel, uint32_t x,
+                                                uint32_t d)
+{
+    float both[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float4 of = norm.channels[channel + i];
+        float2 line = norm.lines[channel + i];
+        float number = number_of<T>(x, i), kept = normalised(number, of) != 0 ? number_of<T>(d, i) : 0;
+        both[i] = fmaf(of.y, kept, fmaf(line.x, number - of.x, line.y));
+    }
+    return two_rounded<T>(both[0], both[1]);
+}
+
+template <bool normalises, class T, int columns, int groups>
+__device__ static inline void store_d_x(uint4 *x, const thin_tensors &p, int64_t first,
                                         const float (&d)[groups][4])
 {
     int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16;
 #pragma unroll
     for (int i = 0; i < groups * 2; i++) {
-        uint4 *unit = &memory.x[0][unit_of<columns>(row + lane / 4 + i % 2 * 8, i / 2)];
-        ((uint32_t *)unit)[lane % 4] = two_rounded<T>(d[i / 2][i % 2 * 2], d[i / 2][i % 2 * 2 + 1]);
+        uint32_t *at = (uint32_t *)&x[unit_of<columns>(row + lane / 4 + i % 2 * 8, i / 2)] + lane % 4;
+        uint32_t two = two_rounded<T>(d[i / 2][i % 2 * 2], d[i / 2][i % 2 * 2 + 1]);
+        *at = normalises ? pass_back_two<T>(p.norm, i / 2 * 8 + lane % 4 * 2, *at, two) : two;
     }
     __syncwarp();
     for (int i = lane; i < 16 * columns / 8; i += 32) {
         int64_t pixel = first + row + i / (columns / 8);
         uint4 *to = (uint4 *)((T *)p.to + pixel * columns) + i % (columns / 8);
-        if (pixel < p.pixels) *to = memory.x[0][unit_of<columns>(row + i / (columns / 8), i % (columns / 8))];
+        if (pixel < p.pixels) *to = x[unit_of<columns>(row + i / (columns / 8), i % (columns / 8))];
     }
     __syncwarp();
 }
 
-template <class T, int columns, bool data>
+template <class T, int columns, bool data, bool normalises>
 __global__ void __launch_bounds__(THREADS) conv_thin_pixels_kernel(const thin_tensors p)
 {
     __shared__ thin_pixels<T, columns> memory;
@@ -246,11 +294,15 @@ __global__ void __launch_bounds__(THREADS) conv_thin_pixels_kernel(const thin_te
         b[i / 2 / groups][i / 2 % groups][i % 2] = two_weights<T, columns, data>(
             p, i / 2 / groups * 16 + i % 2 * 8 + lane % 4 * 2, i / 2 % groups * 8 + lane / 4);
     int64_t first = (int64_t)blockIdx.x * PIXELS, step = (int64_t)gridDim.x * PIXELS;
-    load_pixels<T, columns, data>(memory, stage, p, first);
+    auto load = [&](int stage, int64_t first) {
+        load_pixels<T, columns, data>(memory, stage, p, first, p.from);
+        if constexpr (data && normalises) load_pixels<T, columns, false>(memory, stage, p, first, p.norm.x);
+    };
+    load(stage, first);
     for (; first < p.pixels; first += step, stage ^= 1) {
         copies_wait();
         __syncthreads();
-        if (first + step < p.pixels) load_pixels<T, columns, data>(memory, stage ^ 1, p, first + step);
+        if (first + step < p.pixels) load(stage ^ 1, first + step);
         float d[groups][4] = {};
 #pragma unroll
         for (int i = 0; i < inner; i++) {
@@ -259,19 +311,26 @@ __global__ void __launch_bounds__(THREADS) conv_thin_pixels_kernel(const thin_te
             else load_matrices(a, address_of(&memory.x[stage][unit_of<columns>(row + lane % 16,
                                                                                i * 2 + lane / 16)]));
 #pragma unroll
+            for (int j = 0; normalises && !data && j < 4; j++) {
+                const float4 *channels = &p.norm.channels[(i * 2 + j / 2) * 8 + lane % 4 * 2];
+                a[j] = normalise_two<T>(a[j], channels[0], channels[1]);
+            }
+#pragma unroll
             for (int group = 0; group < groups; group++)
                 multiply(d[group], a, b[i][group][0], b[i][group][1], T());
         }
-        if constexpr (data) store_d_x<T, columns>(memory, p, first, d);
+        if constexpr (data) store_d_x<normalises, T, columns>(memory.x[normalises ? stage : 0], p, first, d);
         else store_y<T, columns>(memory, p, first, d);
     }
 }
 
-/* Both gradients. The sums of blocks: of d_x where x is not 0, then of d_x x; and of d_y. */
+/* Both gradients. The sums of blocks: of d_x where x is not 0, then of d_x x (of normalised x, of the numbers
+ * before relu, without weight and bias); and of d_y. */
 template <class T> struct thin_gradients : thin_operands<T> {
     const T *weights;                    /* [k, c] */
     T *d_x;
     float *products, *d_bias;            /* [blocks, 2, c], [blocks, k] */
+    struct thin_norm norm;
 };
 
 /* Each thread's sums of columns group * 8 + lane % 4 * 2 + i, over the rows that it has. */
@@ -279,17 +338,10 @@ template <int columns> struct thin_sums {
     float d_x[columns / 8][2], products[columns / 8][2], d_y[FILTERS / 8][2];
 };
 
-template <class T> __device__ static inline float number_of(uint32_t two, int i)
-{
-    T both[2];
-    memcpy(both, &two, sizeof two);
-    return to_float(both[i]);
-}
-
-/* Puts d_x of a warp's 16 pixels in the place of x. */
+/* Puts d_x of a warp's 16 pixels in the place of x, of which there are only sums with `channels`. */
 template <class T, int columns>
 __device__ static inline void replace_x(uint4 *x, const uint32_t (&a)[FILTERS / 16][4], const uint4 *weights,
-                                        thin_sums<columns> &sums)
+                                        thin_sums<columns> &sums, const float4 *channels)
 {
     int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
 #pragma unroll
@@ -311,10 +363,17 @@ __device__ static inline void replace_x(uint4 *x, const uint32_t (&a)[FILTERS / 
 #pragma unroll
             for (int k = 0; k < 2; k++) {
                 float value = number_of<T>(was, k), gradient = number_of<T>(now, k);
-                sums.d_x[group][k] += value != 0 ? gradient : 0;
+                bool kept = value != 0;
+                if (channels) {
+                    float4 channel = channels[group * 8 + lane % 4 * 2 + k];
+                    kept = normalised(value, channel) != 0;
+                    value = (value - channel.x) * channel.w;
+                }
+                if (!kept) gradient = 0;
+                sums.d_x[group][k] += gradient;
                 sums.products[group][k] = fmaf(gradient, value, sums.products[group][k]);
             }
-            *at = now;
+            if (!channels) *at = now;
         }
     }
 }
@@ -339,9 +398,10 @@ __device__ static inline void add_rows(float *room, float (&sums)[groups][2], in
     }
 }
 
-template <class T, int columns>
+template <class T, int columns, bool normalises>
 __global__ void __launch_bounds__(THREADS, 3) conv_thin_gradients_kernel(const thin_gradients<T> p)
 {
+    const float4 *channels = normalises ? p.norm.channels : NULL;
     __shared__ thin_memory<T, columns> memory;
     __shared__ uint4 weights[FILTERS * pitch<columns>()];
     constexpr int units = columns / 8;
@@ -357,7 +417,7 @@ __global__ void __launch_bounds__(THREADS, 3) conv_thin_gradients_kernel(const t
         copies_wait();
         __syncthreads();
         if (first + step < p.pixels) load_tile(memory, stage ^ 1, p, first + step);
-        multiply_tile(memory, stage, p.k, d);
+        multiply_tile(memory, stage, p.k, d, channels);
         uint32_t a[FILTERS / 16][4];
 #pragma unroll
         for (int half = 0; half < FILTERS / 16; half++) {
@@ -367,9 +427,9 @@ __global__ void __launch_bounds__(THREADS, 3) conv_thin_gradients_kernel(const t
                 sums.d_y[half * 2 + i / 4][i % 2] += number_of<T>(a[half][i / 2], i % 2);
         }
         __syncwarp();
-        replace_x<T, columns>(memory.x[stage], a, weights, sums);
+        replace_x<T, columns>(memory.x[stage], a, weights, sums, channels);
         __syncwarp();
-        for (int i = lane; i < 16 * units; i += 32) {
+        for (int i = lane; !normalises && i < 16 * units; i += 32) {
             int64_t pixel = first + row + i / units;
             uint4 *to = (uint4 *)(p.d_x + pixel * columns) + i % units;
             if (pixel < p.pixels) *to = memory.x[stage][unit_of<columns>(row + i / units, i % units)];
@@ -390,7 +450,8 @@ static int64_t pixels_of(const struct conv_call *p)
 static int blocks_of(const struct conv_call *p)
 {
     int64_t tiles = div_up(pixels_of(p), (int64_t)PIXELS);
-    int64_t most = (p->phase == PHASE_BACKWARD ? 3 : 4) * cuda_facts(p->call->device)->multiprocessors;
+    int multiprocessors = p->call->device ? cuda_facts(p->call->device)->multiprocessors : 132;
+    int64_t most = (p->phase == PHASE_BACKWARD ? 3 : 4) * multiprocessors;
     return (int)(tiles < most ? tiles : most);
 }
 
@@ -405,14 +466,17 @@ template <class T, int columns> static enum status thin_run_columns(const struct
     return columns_finish(call, {operands.shares, blocks_of(p), 1, p->k * p->c}, (float *)conv_weight(call));
 }
 
-template <class T, int columns> static enum status thin_run_pixels(const struct conv_call *p)
+template <class T, int columns>
+static enum status thin_run_pixels(const struct conv_call *p, const struct thin_norm &norm)
 {
     const struct call *call = p->call;
     bool data = p->phase == PHASE_BACKWARD_DATA;
     const thin_tensors tensors = {data ? conv_y(call) : conv_x(call), conv_weight(call), conv_bias(call),
-                                  data ? conv_x(call) : conv_y(call), pixels_of(p), p->k};
-    auto kernel = data ? conv_thin_pixels_kernel<T, columns, true>
-                       : conv_thin_pixels_kernel<T, columns, false>;
+                                  data ? conv_x(call) : conv_y(call), pixels_of(p), p->k, norm};
+    auto kernel = norm.channels ? data ? conv_thin_pixels_kernel<T, columns, true, true>
+                                       : conv_thin_pixels_kernel<T, columns, false, true>
+                  : data ? conv_thin_pixels_kernel<T, columns, true, false>
+                         : conv_thin_pixels_kernel<T, columns, false, false>;
     kernel<<<blocks_of(p), THREADS, 0, stream_of(call)>>>(tensors);
     return launched(call);
 }
@@ -423,7 +487,8 @@ static int share_numbers(const struct conv_call *p)
     return p->k * p->c + (p->phase == PHASE_BACKWARD ? 2 * p->c + p->k : 0);
 }
 
-template <class T, int columns> static enum status thin_run_gradients(const struct conv_call *p)
+template <class T, int columns>
+static enum status thin_run_gradients(const struct conv_call *p, const struct thin_norm &norm)
 {
     const struct call *call = p->call;
     int blocks = blocks_of(p);
@@ -434,7 +499,10 @@ template <class T, int columns> static enum status thin_run_gradients(const stru
     g.shares = (float *)call->workspace;
     g.products = g.shares + (int64_t)blocks * p->k * p->c;
     g.d_bias = g.products + (int64_t)blocks * 2 * p->c;
-    conv_thin_gradients_kernel<T, columns><<<blocks, THREADS, 0, stream_of(call)>>>(g);
+    g.norm = norm;
+    auto kernel = norm.channels ? conv_thin_gradients_kernel<T, columns, true>
+                                : conv_thin_gradients_kernel<T, columns, false>;
+    kernel<<<blocks, THREADS, 0, stream_of(call)>>>(g);
     TRY(launched(call));
     TRY(columns_finish(call, {g.shares, blocks, 1, p->k * p->c}, (float *)call->d_params[0].data));
     float *products = (float *)call_data(call, OPERAND_X_PRODUCTS);
@@ -443,20 +511,26 @@ template <class T, int columns> static enum status thin_run_gradients(const stru
     return columns_finish(call, {g.d_bias, blocks, 1, p->k}, (float *)call->d_params[1].data);
 }
 
-template <class T> static enum status thin_run_type(const struct conv_call *p)
+template <class T>
+static enum status thin_run_type(const struct conv_call *p, const struct thin_norm &norm)
 {
     if (p->phase == PHASE_BACKWARD)
-        return p->c == 64 ? thin_run_gradients<T, 64>(p) : thin_run_gradients<T, 32>(p);
+        return p->c == 64 ? thin_run_gradients<T, 64>(p, norm) : thin_run_gradients<T, 32>(p, norm);
     if (p->phase != PHASE_BACKWARD_PARAMS)
-        return p->c == 64 ? thin_run_pixels<T, 64>(p) : thin_run_pixels<T, 32>(p);
+        return p->c == 64 ? thin_run_pixels<T, 64>(p, norm) : thin_run_pixels<T, 32>(p, norm);
     return p->c % 64 == 0 ? thin_run_columns<T, 64>(p) : thin_run_columns<T, 32>(p);
+}
+
+enum status conv_thin_run(const struct call *call, const struct thin_norm &norm)
+{
+    const struct conv_call p = conv_call_of(call);
+    return p.dtype == F16 ? thin_run_type<__half>(&p, norm) : thin_run_type<__nv_bfloat16>(&p, norm);
 }
 
 static enum status thin_run(const struct call *call, const struct kernel_plan *plan)
 {
     (void)plan;
-    const struct conv_call p = conv_call_of(call);
-    return p.dtype == F16 ? thin_run_type<__half>(&p) : thin_run_type<__nv_bfloat16>(&p);
+    return conv_thin_run(call, {});
 }
 
 static bool thin_supports(const struct call *call)

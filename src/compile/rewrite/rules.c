@@ -191,6 +191,29 @@ static bool fold_pool(struct match *m)
     return take_result(m);
 }
 
+/* Backward knows relu, and no residual. */
+static bool fold_batchnorm_conv(struct match *m)
+{
+    const struct op *op = build_op("batchnorm_conv");
+    const struct value *x = value_at(m, m->value);
+    const struct batchnorm *norm = m->first->settings;
+    struct tensor read = {.dtype = x->dtype, .shape = x->shape};
+    const struct call conv = {.settings = m->second->settings, .x = &read, .x_count = 1};
+    bool large = shape_count(x->shape) >= m->options->fold_least;
+    bool plain = norm->activation == ACTIVATION_RELU && !norm->residual;
+    if (!m->program->training || !large || !plain || !conv_is_thin(&conv)) return false;
+    int params = operand_count(m->first, OPERAND_PARAM), own = operand_count(m->second, OPERAND_PARAM);
+    char *text = text_format("filters=%" PRId64 " bias=%s", value_at(m, operand_y(m->second))->shape.c,
+                             own > 1 ? "yes" : "no");
+    const void *settings = folded_settings(m, op, m->first, norm, text);
+    if (!settings) return false;
+    m->first->op = op;
+    m->first->settings = settings;
+    for (int k = 0; k < own; k++)
+        operand_set(m->first, OPERAND_PARAM, params + k, operand(m->second, OPERAND_PARAM, k));
+    return take_result(m);
+}
+
 /* Somebody else reads y, too. */
 static bool pool_output(struct match *m)
 {
@@ -414,6 +437,10 @@ static const struct rule rules[] = {
     /* A 1x1 convolution's result is never stored: batch norm computes it as often as it reads it. */
     {"fold_conv_batchnorm", "fold_conv_batchnorm", {"conv", FORWARD, Y}, {"batchnorm", FORWARD, X},
      SINGLE_USE, NOTHING, fold_conv_batchnorm},
+
+    /* Nor is that of a batch norm before a 1x1 convolution to few filters, which normalises what it reads. */
+    {"fold_conv_batchnorm", "fold_batchnorm_conv", {"batchnorm", FORWARD, Y}, {"conv", FORWARD, X},
+     SINGLE_USE, NOTHING, fold_batchnorm_conv},
 
     /* A transposed convolution writes its result where a concatenation wants it. */
     {"fold_conv_batchnorm", "fold_concat", {"conv_transpose", FORWARD, Y}, {"concat", FORWARD, X}, SINGLE_USE,

@@ -21,9 +21,9 @@ static const struct {
     const char *op;                  /* the beginning of its name */
     double forward, backward;
 } sweeps[] = {
-    {"batchnorm", 1.1, 2.2}, {"maxpool", 2.5, 2.5}, {"avgpool", 2.5, 2.5}, {"adaptive", 2.5, 2.5},
-    {"layernorm", 1, 1.8}, {"scale", 1, 1.8}, {"multiply", 1, 1.75}, {"globalavgpool", 1, 1.75},
-    {"channel_shuffle", 1, 1.75},
+    {"batchnorm_conv", 1, 1.6}, {"batchnorm", 1.1, 2.2}, {"maxpool", 2.5, 2.5}, {"avgpool", 2.5, 2.5},
+    {"adaptive", 2.5, 2.5}, {"layernorm", 1, 1.8}, {"scale", 1, 1.8}, {"multiply", 1, 1.75},
+    {"globalavgpool", 1, 1.75}, {"channel_shuffle", 1, 1.75},
 };
 
 /* Products reach less than the device's rate in weight gradients, and where few channels go in. */
@@ -151,7 +151,8 @@ static double product_seconds(const struct program *program, const struct instru
     bool fp32 = program->values[operand_x(at, 0)].dtype == F32, gradient = at->phase == PHASE_BACKWARD_PARAMS;
     double bytes = cost_bytes(program, at), flops = cost_flops(program, at);
     double rate = fp32 ? machine->flops_32 : machine->flops_16;
-    double call = gradient ? SECONDS_A_WEIGHT_GRADIENT : SECONDS_A_PRODUCT, passes = 1, narrow = 0;
+    double call = gradient ? SECONDS_A_WEIGHT_GRADIENT : SECONDS_A_PRODUCT, narrow = 0;
+    double passes = sweeps_of(at);
     if (filter.groups > 1 && filter.channels == 1)
         return SWEEPS_DEPTHWISE * bytes / machine->bytes_per_second +
                flops / (DEPTHWISE_SHARE * machine->flops_16);
