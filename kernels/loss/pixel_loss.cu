@@ -185,9 +185,21 @@ __device__ static inline void add_regions(const T *rows, int pitch, int own, flo
     }
 }
 
+/* Blocks of 256 threads that a multiprocessor holds; `wanted` where it has 2048 threads. */
+constexpr int blocks_held(int wanted)
+{
+#if __CUDA_ARCH__ == 750
+    return wanted < 4 ? wanted : 4;
+#elif __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200
+    return wanted < 6 ? wanted : 6;
+#else
+    return wanted;
+#endif
+}
+
 /* Registers for 8 blocks of a multiprocessor: all parts of 16 images, PARTS_MAX each, run at once on 128. */
 template <class T, bool regions>
-__global__ void __launch_bounds__(256, regions ? 5 : 8)
+__global__ void __launch_bounds__(256, blocks_held(regions ? 5 : 8))
     pixel_loss_forward_kernel(const T *x, const __grid_constant__ pixel_layout l,
                               const __grid_constant__ pixel_tensors t, const __grid_constant__ pixel_loss s)
 {
@@ -274,7 +286,7 @@ pixel_loss_finish_kernel(const __grid_constant__ pixel_layout l, const __grid_co
 }
 
 template <class T, bool regions>
-__global__ void __launch_bounds__(256, 8)
+__global__ void __launch_bounds__(256, blocks_held(8))
     pixel_loss_backward_kernel(T *d_x, const T *x, const __grid_constant__ pixel_layout l,
                                const __grid_constant__ pixel_tensors t, const __grid_constant__ pixel_loss s,
                                const float *loss_scale, double loss_weight)
