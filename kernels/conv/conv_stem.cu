@@ -228,7 +228,7 @@ template <class T> struct stem_operands {
     bool relu;
 };
 
-/* Whether a lane's output is inside the image: of two in each of the warp's rows, which begin at `t`. */
+/* True if a lane's output is inside the image: of two in each of the warp's rows, which begin at `t`. */
 template <class T>
 __device__ static inline bool is_inside(const struct conv_sizes &g, const struct tile &t, int row, int which)
 {

@@ -8,7 +8,7 @@ extern "C" {
 #include "kernels/folded/batchnorm_conv.h"
 }
 
-/* What is known of channels, of which thin has at most 64: the beginning of the workspace. */
+/* Numbers of each channel, of which thin has at most 64: the beginning of the workspace. */
 struct known {
     float4 channels[64];                 /* as in thin_norm */
     float2 lines[64];

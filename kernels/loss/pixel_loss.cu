@@ -190,7 +190,7 @@ constexpr int blocks_held(int wanted)
 {
 #if __CUDA_ARCH__ == 750
     return wanted < 4 ? wanted : 4;
-#elif __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200
+#elif (__CUDA_ARCH__ >= 860 && __CUDA_ARCH__ < 900) || __CUDA_ARCH__ >= 1100
     return wanted < 6 ? wanted : 6;
 #else
     return wanted;

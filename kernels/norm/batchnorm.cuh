@@ -91,7 +91,7 @@ __device__ inline uint32_t add_two(__nv_bfloat16, uint32_t a, uint32_t b)
     return *(uint32_t *)&two;
 }
 
-/* The sum, as if it had been stored. That of two 16-bit numbers is what their sum in fp32 would round to. */
+/* The sum, as if it had been stored. Sums of two 16-bit numbers are what those in fp32 would round to. */
 template <class T, int width>
 __device__ inline cell<T, width> sum_of(const cell<T, width> &a, const cell<T, width> &b)
 {

@@ -349,7 +349,7 @@ static void check_folded_gradients(struct unfolded *u, const struct residuals *o
 {
     struct net folded;
     struct net_options options = u->options;
-    options.fold_least = of->by_conv ? 0 : 1;        /* else that one is part of its batch norm */
+    options.fold_least = of->by_conv ? 0 : 1;        /* a folded one leaves no sums to the batch norm */
     struct others others = others_of(&options, 0);
     if (joins) {
         options.pass = run_others;

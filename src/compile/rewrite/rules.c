@@ -438,7 +438,8 @@ static const struct rule rules[] = {
     {"fold_conv_batchnorm", "fold_conv_batchnorm", {"conv", FORWARD, Y}, {"batchnorm", FORWARD, X},
      SINGLE_USE, NOTHING, fold_conv_batchnorm},
 
-    /* Nor is that of a batch norm before a 1x1 convolution to few filters, which normalises what it reads. */
+    /* A batch norm's result is not stored, either, before a 1x1 convolution to few filters, which normalises
+     * what it reads. */
     {"fold_conv_batchnorm", "fold_batchnorm_conv", {"batchnorm", FORWARD, Y}, {"conv", FORWARD, X},
      SINGLE_USE, NOTHING, fold_batchnorm_conv},
 
@@ -450,7 +451,7 @@ static const struct rule rules[] = {
     {"fold_conv_batchnorm", "fold_transpose", {"conv_transpose", FORWARD, Y}, {"concat_conv", FORWARD, X},
      SINGLE_USE, NOTHING, take_kernels},
 
-    /* Nor is that of a batch norm before a max pooling. */
+    /* A batch norm's result is not stored before a max pooling. */
     {"fold_maxpool", "fold_maxpool", {"batchnorm", FORWARD, Y}, {"maxpool", FORWARD, X}, SINGLE_USE, NOTHING,
      fold_pool},
 

@@ -18,7 +18,7 @@
 #define SWEEPS_GROUPED 3.8
 #define SWEEPS_UNALIGNED 1.6     /* more, where rows are not multiples of 16 bytes */
 static const struct {
-    const char *op;                  /* the beginning of its name */
+    const char *op;                  /* the beginning of its name: the first that fits counts */
     double forward, backward;
 } sweeps[] = {
     {"batchnorm_conv", 1, 1.6}, {"batchnorm", 1.1, 2.2}, {"maxpool", 2.5, 2.5}, {"avgpool", 2.5, 2.5},
