@@ -13,10 +13,6 @@
 #define MISSED 0.85          /* fraction of the smallest so far: a limit that cannot be met */
 #define SECONDS 1.0          /* of recomputation per second of the step without it, at most: beyond that a
                               * larger batch gains nothing */
-#define GREEDY 8             /* searches that end where no step helps. How far they come depends on the limit
-                              * by chance, so they are given some, ... */
-#define GREEDY_FIRST 1.15    /* ... from this fraction of the smallest so far ... */
-#define GREEDY_LAST 0.86     /* ... to this one */
 #define NEAR 1.02            /* ratio to the lower bound at which the search ends */
 #define MICRO_BATCHES 2      /* examined: the others are like them */
 
@@ -44,7 +40,7 @@ static bool choose_smaller(struct minimum_search *l, double limit)
 }
 
 /* Bisects between a lower bound and the smallest choice so far; then tries limits that cannot be met, as long
- * as they lead to smaller choices, and at last many in haste. */
+ * as they lead to smaller choices. */
 static void choose_minimum(enum fit_mode fit, const struct program *program, struct minimum *minimum)
 {
     struct recompute_forecast forecast;
@@ -66,11 +62,6 @@ static void choose_minimum(enum fit_mode fit, const struct program *program, str
         choose_smaller(&l, MISSED * (double)before);
         less = (double)l.bytes < 0.98 * (double)before;
     }
-    double smallest = (double)l.bytes;
-    l.goal.greedy = true;
-    int64_t most = l.work + WORK / GREEDY;
-    for (int k = 0; k < GREEDY && l.work < most; k++)
-        choose_smaller(&l, smallest * GREEDY_FIRST * pow(GREEDY_LAST / GREEDY_FIRST, k / (GREEDY - 1.0)));
     minimum->modes = memory_new((size_t)program->count, sizeof *minimum->modes);
     minimum->count = recompute_fold(program, l.best, minimum->modes);
     free(l.modes);

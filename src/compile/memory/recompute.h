@@ -58,7 +58,6 @@ struct recompute_goal {
     int64_t limit;
     bool light;              /* outputs of ops with weights are kept */
     bool any;                /* the first one found will do */
-    bool greedy;             /* the search ends where no step of it helps */
     int64_t work;            /* limit of the search, in replayed instructions */
 };
 #define RECOMPUTE_WORK 20000000

@@ -473,8 +473,7 @@ bool recompute_choose(const struct program *program, const struct recompute_goal
     choosing_open(&c, program, goal);
     int *order = by_cost(&c);
     give_up_unread(&c);
-    bool anneals = !goal->light && !goal->greedy;
-    bool fits = choose_on(&c) || (anneals && c.replay.work < c.work_most && choice_anneal(&c));
+    bool fits = choose_on(&c) || (!goal->light && c.replay.work < c.work_most && choice_anneal(&c));
     if (fits) {
         choice_prune(&c, order);
         if (!goal->any) choice_anneal(&c);
