@@ -5,13 +5,6 @@
 
 namespace attention_parts {
 
-__device__ static inline float exp2_of(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 /* Over the four lanes that share a row. */
 __device__ static inline float quad_max(float v)
 {

@@ -308,8 +308,8 @@ bool windows_take(const struct call *call, const layout &l)
 /* Blocks of each head. */
 static int64_t blocks_each(const struct call *call, const layout &l, int of_multiprocessor)
 {
-    int multiprocessors = call->device ? cuda_facts(call->device)->multiprocessors : 132;
-    int64_t most = div_up((int64_t)multiprocessors * of_multiprocessor, (int64_t)l.heads);
+    int64_t blocks = (int64_t)multiprocessors_of(call->device) * of_multiprocessor;
+    int64_t most = div_up(blocks, (int64_t)l.heads);
     return l.groups < most ? l.groups : most;
 }
 

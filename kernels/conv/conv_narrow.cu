@@ -92,12 +92,6 @@ static bool map_y(images *y, const struct conv_call *p, int pixels)
     return map_tensor(&y->of[0], p, conv_y(p->call), p->k, pixels);
 }
 
-/* The device's; those of an H200 if there is none. */
-static int multiprocessors_of(const struct conv_call *p)
-{
-    return p->call->device ? cuda_facts(p->call->device)->multiprocessors : 132;
-}
-
 /* The end of a convolution without moments: bias is added to D, then relu. */
 struct finish {
     const void *bias;                    /* [filters], of x's type; NULL: none */
@@ -684,7 +678,7 @@ static share share_of(const struct conv_call *p)
 {
     int pairs = p->c / 64 * (p->k / 64);
     return {.filters = p->k, .channels = p->c,
-            .parts = multiprocessors_of(p) / pairs};
+            .parts = multiprocessors_of(p->call->device) / pairs};
 }
 
 static size_t weights_workspace(const struct conv_call *p)
@@ -758,7 +752,8 @@ static bool narrow_make(const struct call *call, struct kernel_plan *plan)
     const struct conv_call p = conv_call_of(call);
     bool moments = p.phase == PHASE_FORWARD && conv_gives_moments(call);
     if (p.phase == PHASE_BACKWARD_PARAMS) plan->workspace = weights_workspace(&p);
-    else if (moments) plan->workspace = (size_t)multiprocessors_of(&p) * groups * 2 * 64 * sizeof(float);
+    else if (moments)
+        plan->workspace = (size_t)multiprocessors_of(call->device) * groups * 2 * 64 * sizeof(float);
     if (moments) plan->epilogues = AS_BIT(EPILOGUE_MOMENTS);
     else if (p.phase == PHASE_FORWARD && conv_applies_relu(call)) plan->epilogues = AS_BIT(EPILOGUE_RELU);
     return true;
@@ -783,7 +778,7 @@ static enum status pixels_run(const struct conv_call *p, bool trusted)
     float *sums = data ? NULL : (float *)call_data(call, OPERAND_Y_MOMENTS);
     float *parts = sums ? (float *)call->workspace : NULL;
     const struct finish finish = {conv_bias(call), !data && conv_applies_relu(call)};
-    int blocks = multiprocessors_of(p), least = is_deep(p) ? across / 2 : across;
+    int blocks = multiprocessors_of(p->call->device), least = is_deep(p) ? across / 2 : across;
     const work work = pixels_work(p);
     blocks -= blocks % (work.wanted / 64);
     images x, y;

@@ -450,8 +450,7 @@ static int64_t pixels_of(const struct conv_call *p)
 static int blocks_of(const struct conv_call *p)
 {
     int64_t tiles = div_up(pixels_of(p), (int64_t)PIXELS);
-    int multiprocessors = p->call->device ? cuda_facts(p->call->device)->multiprocessors : 132;
-    int64_t most = (p->phase == PHASE_BACKWARD ? 3 : 4) * multiprocessors;
+    int64_t most = (p->phase == PHASE_BACKWARD ? 3 : 4) * multiprocessors_of(p->call->device);
     return (int)(tiles < most ? tiles : most);
 }
 

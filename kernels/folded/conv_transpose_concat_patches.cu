@@ -388,7 +388,7 @@ static weights_problem weights_problem_of(const struct folded_patches *of, struc
 {
     weights_problem p = {rectangles_of(of), {of->filters / 64, of->kernel[1]}, of->channels, columns_of(of)};
     int blocks = p.channels / weight_rows * (p.columns / weight_columns);
-    int most = (device ? cuda_facts(device)->multiprocessors : 132) / blocks;
+    int most = multiprocessors_of(device) / blocks;
     p.tiles = (int)tiles_of(of);
     p.splits = most < 1 ? 1 : most < p.tiles ? most : p.tiles;
     return p;

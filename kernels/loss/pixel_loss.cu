@@ -99,12 +99,7 @@ template <class T> struct pixel_place {
 };
 
 /* exp(x) where a result below 2^-126 may be 0. */
-__device__ static inline float exp_of(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.442695041f));
-    return y;
-}
+__device__ static inline float exp_of(float x) { return exp2_of(x * 1.442695041f); }
 
 /* Calls work(class, logit) for each of a row's, of which it reads whole words, and with `writes` puts the
  * results in their place. Rows of an even number of words begin in few banks, so lanes begin at different

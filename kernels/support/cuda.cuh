@@ -29,6 +29,14 @@ template <> __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float valu
     return __float2bfloat16_rn(value);
 }
 
+/* 2^x, by one instruction; 0 where that is below 2^-126. */
+__device__ static inline float exp2_of(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* The 16 bytes that one thread moves at once. */
 template <class T> struct alignas(16) pack {
     static constexpr int count = 16 / sizeof(T);
@@ -52,6 +60,12 @@ template <class Work> static inline enum status with_type(enum dtype dtype, Work
 }
 
 static inline cudaStream_t stream_of(const struct call *call) { return (cudaStream_t)call->stream; }
+
+/* The device's; those of an H200 if there is none, as in plans for one. */
+static inline int multiprocessors_of(const struct device *device)
+{
+    return device ? cuda_facts(device)->multiprocessors : 132;
+}
 
 /* The error of a launch, reported. */
 static inline enum status launched(const struct call *call)
