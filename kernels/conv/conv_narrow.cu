@@ -226,12 +226,27 @@ __device__ static void load_lines(const pixel_block &b, const work &work, const 
     });
 }
 
-/* Warpgroups take turns with the tensor cores: one finishes its line while the other multiplies. A turn is
- * passed on before its last products have ended, so that there is no pause. */
+/* Warpgroups take turns, with the tensor cores or with memory: one finishes its line while the other
+ * multiplies. The second passes the first turn to the first, which takes the last one. */
 __device__ static inline void take_turn(int g) { asm volatile("bar.sync %0, 256;" ::"r"(3 + g) : "memory"); }
 __device__ static inline void pass_turn(int g)
 {
     asm volatile("bar.arrive %0, 256;" ::"r"(3 + (g ^ 1)) : "memory");
+}
+
+/* Begins the products of a line with a row of taps. */
+template <class T, bool data>
+__device__ static inline void multiply_taps(uint32_t weight, uint32_t line, int row, bool adds,
+                                            float (&d)[64])
+{
+#pragma unroll
+    for (int s = 0; s < 3; s++) {
+        uint32_t tap = weight + (data ? 8 - (3 * row + s) : 3 * row + s) * side_bytes;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            multiply<true, data>(d, matrix_at(tap + i * (data ? 16 * row_bytes : 32), 16),
+                                 matrix_at(line + s * row_bytes + i * 32, 16), adds || s + i > 0, T());
+    }
 }
 
 /* A line of the tile whose pairs of lines are in these places of the ring. */
@@ -243,16 +258,9 @@ __device__ static inline void multiply_line(const pixel_block &b, int g, int abo
     begin_products();
 #pragma unroll
     for (int r = 0; r < 3; r++) {
-        if (r == 2) pass_turn(g);
+        if (r == 2) pass_turn(g);      /* so that there is no pause between the two's products */
         uint32_t line = lines + (g + r < 2 ? above : below) * pair_bytes + (g + r) % 2 * line_pitch;
-#pragma unroll
-        for (int s = 0; s < 3; s++) {
-            uint32_t tap = weight + (data ? 8 - (3 * r + s) : 3 * r + s) * side_bytes;
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                multiply<true, data>(d, matrix_at(tap + i * (data ? 16 * row_bytes : 32), 16),
-                                     matrix_at(line + s * row_bytes + i * 32, 16), r + s + i > 0, T());
-        }
+        multiply_taps<T, data>(weight, line, r, r > 0, d);
     }
     commit_products();
     finish_products(d);
@@ -432,21 +440,6 @@ __device__ static void load_deep(const deep_block &b, const work &work, const im
                         deep_rows * at.at - 1 + i % read, at.n, full);
         }
     });
-}
-
-/* Begins the products of a line with a row of taps. */
-template <class T, bool data>
-__device__ static inline void multiply_taps(uint32_t weight, uint32_t line, int row, bool adds,
-                                            float (&d)[64])
-{
-#pragma unroll
-    for (int s = 0; s < 3; s++) {
-        uint32_t tap = weight + (data ? 8 - (3 * row + s) : 3 * row + s) * side_bytes;
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            multiply<true, data>(d, matrix_at(tap + i * (data ? 16 * row_bytes : 32), 16),
-                                 matrix_at(line + s * row_bytes + i * 32, 16), adds || s + i > 0, T());
-    }
 }
 
 /* Releases so many lines of x, which are the other warpgroup's. */
