@@ -15,7 +15,8 @@ struct known {
     float sums[2 * 64];                  /* d_bias, d_weight */
 };
 
-__global__ void norm_channels_kernel(struct batchnorm_parts::channel_values values, struct known *to)
+__global__ void batchnorm_conv_channels_kernel(struct batchnorm_parts::channel_values values,
+                                               struct known *to)
 {
     int k = threadIdx.x;
     batchnorm_parts::factors<1> f = batchnorm_parts::factors_at<1>(values, k);
@@ -23,7 +24,7 @@ __global__ void norm_channels_kernel(struct batchnorm_parts::channel_values valu
 }
 
 /* d_weight and d_bias may be NULL. */
-__global__ void norm_lines_kernel(struct known *of, float count, float *d_weight, float *d_bias)
+__global__ void batchnorm_conv_lines_kernel(struct known *of, float count, float *d_weight, float *d_bias)
 {
     int k = threadIdx.x;
     float4 channel = of->channels[k];
@@ -40,7 +41,7 @@ static enum status begin(const struct call *call, struct batchnorm_conv_calls *a
     as->norm.workspace = as->conv.workspace = known + 1;
     *norm = {known->channels, known->lines, call->x[0].data};
     if (call->phase == PHASE_FORWARD && call->training) TRY(batchnorm_statistics_cuda(&as->norm));
-    norm_channels_kernel<<<1, (unsigned)call->x[0].shape.c, 0, stream_of(call)>>>(
+    batchnorm_conv_channels_kernel<<<1, (unsigned)call->x[0].shape.c, 0, stream_of(call)>>>(
         batchnorm_parts::values_of(&as->norm), known);
     return launched(call);
 }
@@ -64,7 +65,7 @@ static enum status backward(const struct call *call)
     TRY(conv_thin_run(&as.conv, norm));
     bool affine = ((const struct batchnorm *)as.norm.settings)->affine;
     int64_t channels = call->x[0].shape.c, count = shape_count(call->x[0].shape) / channels;
-    norm_lines_kernel<<<1, (unsigned)channels, 0, stream_of(call)>>>(
+    batchnorm_conv_lines_kernel<<<1, (unsigned)channels, 0, stream_of(call)>>>(
         known, (float)count, affine ? (float *)call->d_params[0].data : NULL,
         affine ? (float *)call->d_params[1].data : NULL);
     TRY(launched(call));
